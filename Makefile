@@ -1,0 +1,14 @@
+.PHONY: check gpu fix
+
+check:
+	ruff format --check .
+	ruff check .
+	mypy
+	TRITON_INTERPRET=1 pytest -m "not gpu"
+
+gpu:
+	pytest -m gpu
+
+fix:
+	ruff check --fix .
+	ruff format .

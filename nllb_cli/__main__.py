@@ -1,0 +1,3 @@
+from nllb_cli.cli import main
+
+main()

@@ -1,0 +1,40 @@
+"""The architecture as a test: who may import whom, file sizes, one test file a source file."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FILES = [p.relative_to(ROOT) for p in (ROOT / "nllb_cli").rglob("*.py") if p.stem[:2] != "__"]
+LEAVES = {"records", "options", "errors", "__version__"}
+MAY_IMPORT = {
+    "records": set(),
+    "errors": set(),
+    "options": {"errors"},
+    "languages": {"errors"},
+    "kernels": set(),
+    "model": LEAVES | {"model", "kernels"},
+    "engine": LEAVES | {"engine", "model", "kernels"},
+    "text": LEAVES | {"text", "languages"},
+    "io": LEAVES | {"io"},
+    "pipeline": LEAVES | {"io", "text", "engine", "model", "languages"},
+    "cli": LEAVES | {"pipeline", "languages", "commands", "__version__"},
+    "commands": LEAVES | {"pipeline", "languages", "commands", "__version__"},
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_layout(path):
+    source = (ROOT / path).read_text()
+    assert source.count("\n") <= 400, "split it"
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    imported = {name.split(".")[1] for name in names if name.startswith("nllb_cli.")}
+    assert imported <= MAY_IMPORT[path.with_suffix("").parts[1]]
+    mirror = ROOT / "tests" / path.relative_to("nllb_cli").with_name(f"test_{path.name}")
+    assert mirror.exists(), f"{mirror.relative_to(ROOT)} is missing"
