@@ -13,7 +13,7 @@ MAY_IMPORT = {
     "errors": set(),
     "options": {"errors"},
     "languages": {"errors"},
-    "kernels": set(),
+    "kernels": {"kernels"},  # the stand-ins for Triton
     "model": LEAVES | {"model", "kernels"},
     "engine": LEAVES | {"engine", "model", "kernels"},
     "text": LEAVES | {"text", "languages"},
