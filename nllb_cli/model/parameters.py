@@ -1,6 +1,6 @@
 """The tensors of a model under our names, laid out for the machine (projections fused)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -63,3 +63,5 @@ class Parameters:
     decoder_layers: list[DecoderLayer]
     decoder_norm: Norm
     cross_kv: Linear  # [L*2*E, E]: for each decoder layer its keys, then its values
+    notes: list[str] = field(default_factory=list)
+    """What a person should know about the checkpoint, a line each, for the CLI to print."""
