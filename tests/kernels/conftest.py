@@ -20,6 +20,19 @@ def device(request):
 
 
 @pytest.fixture(autouse=True)
+def _loop_bounds_from_memory(monkeypatch):
+    """Let the interpreter count to a number that was loaded, which numpy 2.4 began to refuse."""
+    interpreter = pytest.importorskip("triton.runtime.interpreter")
+    patch_tensor = interpreter._patch_lang_tensor
+
+    def patch_tensor_and_index(tensor, scope):
+        patch_tensor(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_tensor_and_index)
+
+
+@pytest.fixture(autouse=True)
 def _poisoned_memory(monkeypatch):
     """Fill what `torch.empty` and its like return with NaN (floats) or the largest integer."""
 
