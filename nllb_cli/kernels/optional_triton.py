@@ -9,6 +9,7 @@ from typing import Any
 try:
     import triton
     import triton.language as tl
+    from triton.tools.tensor_descriptor import TensorDescriptor
 except ImportError:
 
     class _Absent:
@@ -25,5 +26,6 @@ except ImportError:
 
     triton = _Absent("triton")
     tl = _Absent("triton.language")
+    TensorDescriptor = _Absent("TensorDescriptor")
 
-__all__ = ["tl", "triton"]
+__all__ = ["TensorDescriptor", "tl", "triton"]

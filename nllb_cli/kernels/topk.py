@@ -1,0 +1,123 @@
+"""The best logits and the log-sum-exp of a row, merged from the tiles of the lm_head product."""
+
+import torch
+from torch import Tensor
+
+from nllb_cli.kernels.lm_head import TILE
+from nllb_cli.kernels.optional_triton import tl, triton
+
+
+def merge_tiles_reference(
+    relative: Tensor, tile_max: Tensor, tile_sum: Tensor, num_tokens: int, num_best: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The twin of `merge_tiles`."""
+    lse = (tile_max + tile_sum.log()).logsumexp(1)
+    peak = tile_max.repeat_interleave(TILE, 1)[:, :num_tokens]
+    logits = relative[:, :num_tokens].float() + peak
+    values, ids = logits.sort(dim=1, descending=True, stable=True)
+    return values[:, :num_best].contiguous(), ids[:, :num_best].to(torch.int32).contiguous(), lse
+
+
+@triton.jit
+def _merge_tiles_kernel(
+    relative_ptr,
+    max_ptr,
+    sum_ptr,
+    values_ptr,
+    ids_ptr,
+    lse_ptr,
+    num_candidate_tiles,
+    V_PADDED: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    NUM_BEST: tl.constexpr,
+    BLOCK_TILES: tl.constexpr,
+    BLOCK_BEST: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    tile = tl.arange(0, BLOCK_TILES)
+    is_tile = tile < NUM_TILES
+    peaks = tl.load(max_ptr + row * NUM_TILES + tile, mask=is_tile, other=float("-inf"))
+    sums = tl.load(sum_ptr + row * NUM_TILES + tile, mask=is_tile, other=0.0)
+    top = tl.max(peaks, 0)
+    tl.store(lse_ptr + row, top + tl.log(tl.sum(sums * tl.exp(peaks - top), 0)))
+
+    # the best NUM_BEST logits lie in the NUM_BEST tiles with the highest maxima
+    best = tl.arange(0, BLOCK_BEST)
+    best_tile = tl.full((BLOCK_BEST,), -1, tl.int32)
+    best_peak = tl.full((BLOCK_BEST,), float("-inf"), tl.float32)
+    peaks = tl.where(tile < num_candidate_tiles, peaks, float("-inf"))
+    for i in tl.static_range(NUM_BEST):
+        peak = tl.max(peaks, 0)
+        index = tl.min(tl.where(peaks == peak, tile, BLOCK_TILES), 0)
+        best_tile = tl.where(best == i, index, best_tile)
+        best_peak = tl.where(best == i, peak, best_peak)
+        peaks = tl.where(tile == index, float("-inf"), peaks)
+
+    column = best_tile[:, None] * BLOCK_V + tl.arange(0, BLOCK_V)[None, :]
+    is_candidate = (best_peak[:, None] > float("-inf")) & (column < V_PADDED)
+    shifted = tl.load(
+        relative_ptr + row * V_PADDED + column, mask=is_candidate, other=float("-inf")
+    )
+    logits = tl.reshape(shifted.to(tl.float32) + best_peak[:, None], (BLOCK_BEST * BLOCK_V,))
+    ids = tl.reshape(column, (BLOCK_BEST * BLOCK_V,))
+    out = row * NUM_BEST
+    for i in tl.static_range(NUM_BEST):
+        value = tl.max(logits, 0)
+        token = tl.min(tl.where(logits == value, ids, 2147483647), 0)  # a tie: the lowest id
+        tl.store(values_ptr + out + i, value)
+        tl.store(ids_ptr + out + i, token)
+        logits = tl.where(ids == token, float("-inf"), logits)
+
+
+def merge_tiles_triton(
+    relative: Tensor,
+    tile_max: Tensor,
+    tile_sum: Tensor,
+    num_tokens: int,
+    num_best: int,
+    *,
+    num_warps: int = 4,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The kernel of `merge_tiles`, one program a row."""
+    R, V_padded = relative.shape
+    assert relative.is_contiguous()
+    assert tile_max.is_contiguous()
+    assert tile_sum.is_contiguous()
+    assert num_best <= num_tokens
+    values = torch.empty(R, num_best, dtype=torch.float32, device=relative.device)
+    ids = torch.empty(R, num_best, dtype=torch.int32, device=relative.device)
+    lse = torch.empty(R, dtype=torch.float32, device=relative.device)
+    _merge_tiles_kernel[(R,)](
+        relative,
+        tile_max,
+        tile_sum,
+        values,
+        ids,
+        lse,
+        triton.cdiv(num_tokens, TILE),
+        V_PADDED=V_padded,
+        NUM_TILES=tile_max.shape[1],
+        NUM_BEST=num_best,
+        BLOCK_TILES=triton.next_power_of_2(tile_max.shape[1]),
+        BLOCK_BEST=triton.next_power_of_2(num_best),
+        BLOCK_V=TILE,
+        num_warps=num_warps,
+    )
+    return values, ids, lse
+
+
+def merge_tiles(
+    relative: Tensor, tile_max: Tensor, tile_sum: Tensor, num_tokens: int, num_best: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the best logits of each row, their ids and the row's log-sum-exp.
+
+    The best come in descending order, of equal ones the lowest id first. A row with NaN or
+    infinite logits has a log-sum-exp that is not finite.
+
+    Shapes:
+        relative, tile_max, tile_sum: as `lm_head_tiles` writes them;
+        result: values [R, num_best] fp32, ids [R, num_best] int32, lse [R] fp32
+    """
+    run = merge_tiles_triton if relative.is_cuda else merge_tiles_reference
+    return run(relative, tile_max, tile_sum, num_tokens, num_best)
