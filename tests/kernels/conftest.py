@@ -20,16 +20,34 @@ def device(request):
 
 
 @pytest.fixture(autouse=True)
-def _loop_bounds_from_memory(monkeypatch):
-    """Let the interpreter count to a number that was loaded, which numpy 2.4 began to refuse."""
+def _interpreter_as_a_gpu(monkeypatch):
+    """Mend Triton 3.6's interpreter where it differs from what a GPU does."""
     interpreter = pytest.importorskip("triton.runtime.interpreter")
+    tl = pytest.importorskip("triton.language")
     patch_tensor = interpreter._patch_lang_tensor
+    convert_float = interpreter._convert_float
+    create_dot = interpreter.InterpreterBuilder.create_dot
 
     def patch_tensor_and_index(tensor, scope):
+        """Numpy 2.4 no longer makes a loop bound of an array of one number."""
         patch_tensor(tensor, scope)
         scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
 
+    def convert_and_round(data, source, target, rounding_mode):
+        """To bf16 it cuts instead of rounding."""
+        if (source, target) != (tl.float32, tl.bfloat16):
+            return convert_float(data, source, target, rounding_mode)
+        return torch.tensor(data).to(torch.bfloat16).view(torch.uint16).numpy()
+
+    def dot_of_values(self, a, b, *rest):
+        """In bf16 it multiplies the bit patterns, taken as integers."""
+        if a.dtype == tl.bfloat16:
+            a, b = (self.cast_impl(handle, tl.float32) for handle in (a, b))
+        return create_dot(self, a, b, *rest)
+
     monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_tensor_and_index)
+    monkeypatch.setattr(interpreter, "_convert_float", convert_and_round)
+    monkeypatch.setattr(interpreter.InterpreterBuilder, "create_dot", dot_of_values)
 
 
 @pytest.fixture(autouse=True)
