@@ -40,14 +40,18 @@ class Tokenizer:
     _names: Mapping[int, str]
     """Pieces that stand for text; `▁` is a space."""
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the pieces of each text, without language token and `</s>`.
+    def encode(self, texts: Sequence[str], source_lang: str | None = None) -> list[list[int]]:
+        """Return the encoder input of each text, or its pieces alone without a `source_lang`.
 
         A lone surrogate, which UTF-8 cannot hold, counts as U+FFFD.
         """
         whole = [_without_surrogates(text) for text in texts]
         to_id = self._pieces.ids.__getitem__
-        return [list(map(to_id, indices)) for indices in self._pieces.processor.encode(whole)]
+        encoded = [list(map(to_id, indices)) for indices in self._pieces.processor.encode(whole)]
+        if source_lang is None:
+            return encoded
+        head, tail = self._around(source_lang)
+        return [[*head, *pieces, *tail] for pieces in encoded]
 
     def count(self, texts: Sequence[str]) -> list[int]:
         """Return the number of pieces of each text."""
@@ -55,10 +59,15 @@ class Tokenizer:
 
     def source(self, pieces: Sequence[int], lang: str) -> list[int]:
         """Return the encoder input: language token, pieces, `</s>`."""
-        eos_id = SPECIAL_IDS["</s>"]
-        if self.is_legacy:
-            return [*pieces, eos_id, self.language_id(lang)]
-        return [self.language_id(lang), *pieces, eos_id]
+        head, tail = self._around(lang)
+        return [*head, *pieces, *tail]
+
+    def cut(self, source: Sequence[int], max_tokens: int) -> list[int]:
+        """Return an encoder input without its last pieces, so that it has `max_tokens` tokens."""
+        if len(source) <= max_tokens:
+            return list(source)
+        num_tail = 2 if self.is_legacy else 1
+        return [*source[: max_tokens - num_tail], *source[-num_tail:]]
 
     def language_id(self, code: str) -> int:
         """Return the id of a language code."""
@@ -76,6 +85,11 @@ class Tokenizer:
         """Return how many pieces stand for something that the vocabulary lacks."""
         return list(pieces).count(SPECIAL_IDS["<unk>"])
 
+    def _around(self, lang: str) -> tuple[list[int], list[int]]:
+        """Return what stands before and after the pieces of a source."""
+        eos_id, lang_id = SPECIAL_IDS["</s>"], self.language_id(lang)
+        return ([], [eos_id, lang_id]) if self.is_legacy else ([lang_id], [eos_id])
+
 
 def load_tokenizer(
     directory: Path,
@@ -91,7 +105,7 @@ def load_tokenizer(
     overrides = dict(lang_ids or {})
     files = read_tokenizer_files(directory)
     pieces = load_pieces(files)
-    languages = language_ids(files, len(pieces.names), overrides)
+    languages = language_ids(files, max(pieces.ids) + 1, overrides)
     names = _text_names(files, pieces)
     for code, token_id in overrides.items():
         if token_id in names and token_id not in files.added.values():

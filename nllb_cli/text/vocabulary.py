@@ -69,10 +69,11 @@ def read_tokenizer_files(directory: Path) -> TokenizerFiles:
     return TokenizerFiles(directory, family, is_legacy, config, tokenizer, vocab, added, words)
 
 
-def language_ids(
-    files: TokenizerFiles, num_pieces: int, overrides: dict[str, int]
-) -> dict[str, int]:
-    """Return the id of each language code; `overrides` are the person's own."""
+def language_ids(files: TokenizerFiles, first_id: int, overrides: dict[str, int]) -> dict[str, int]:
+    """Return the id of each language code.
+
+    `first_id` is the first after NLLB's pieces, `overrides` are the person's own ids.
+    """
     for code, token_id in overrides.items():
         if not 4 <= token_id < MAX_ID:
             raise UsageError(f"--lang-id {code}={token_id}: an id is from 4 to {MAX_ID - 1}")
@@ -80,8 +81,7 @@ def language_ids(
     found = _languages_in(files.vocab, files.family) | _languages_in(files.added, files.family)
     if files.family == "m2m100":
         return _m2m100_ids(files, found) | overrides
-    first = num_pieces + 1
-    standard = {c.code: first + k for k, c in enumerate(family_languages("nllb"))}
+    standard = {c.code: first_id + k for k, c in enumerate(family_languages("nllb"))}
     if _is_shifted(found, standard):
         if overrides:
             return dict(overrides)
