@@ -1,0 +1,69 @@
+"""The cache keeps each beam's own past, wherever its slot moves."""
+
+import torch
+
+from nllb_cli.model.cache import DecoderCache
+from nllb_cli.model.config import ModelConfig
+
+CONFIG = ModelConfig(128, 8, 1, 2, 2, 2, 16, 16)
+
+
+def filled_cache(num_slots=3, beam_size=2, width=5):
+    cache = DecoderCache(CONFIG, num_slots, beam_size, torch.zeros(1))
+    L, H, D = CONFIG.decoder_layers, CONFIG.decoder_heads, CONFIG.head_size
+    cache.set_source(torch.randn(L, 2, num_slots, H, width, D), torch.tensor([5, 2, 3]))
+    cache.self_kv.normal_()
+    cache.lengths[:] = torch.tensor([4, 7, 2])
+    return cache
+
+
+def test_growing_keeps_what_is_there_and_adds_zeros():
+    cache = filled_cache()
+    self_kv, cross_kv, rows = cache.self_kv.clone(), cache.cross_kv.clone(), cache.beam_rows.clone()
+    T = self_kv.shape[4]
+    cache.reserve(T + 1, 9)
+    assert torch.equal(cache.self_kv[:, :, :, :, :T], self_kv)
+    assert cache.self_kv.shape[4] > T
+    assert not cache.self_kv[:, :, :, :, T:].any()
+    assert torch.equal(cache.cross_kv[:, :, :, :, :5], cross_kv)
+    assert cache.cross_kv.shape[4] == 9
+    assert torch.equal(cache.beam_rows[:, :, :T], rows)
+    assert cache.beam_rows.shape[2] == cache.self_kv.shape[4]
+
+
+def test_beams_follow_their_parents():
+    cache = filled_cache(beam_size=3)
+    cache.beam_rows[0, :, :3] = torch.tensor([[0, 0, 0], [0, 1, 1], [0, 1, 2]])
+    cache.advance(torch.tensor([[2, 0, 2]]))
+    assert cache.beam_rows[0, :, :3].tolist() == [[0, 1, 2], [0, 0, 0], [0, 1, 2]]
+
+
+def test_moving_takes_everything_along():
+    cache = filled_cache()
+    self_kv, cross_kv = cache.self_kv[:, :, 2].clone(), cache.cross_kv[:, :, 2].clone()
+    cache.move([2], [0], 2)
+    assert torch.equal(cache.self_kv[:, :, 0, :, :2], self_kv[:, :, :, :2])
+    assert torch.equal(cache.cross_kv[:, :, 0], cross_kv)
+    assert cache.lengths.tolist() == [2, 7, 2]
+    assert cache.source_lengths.tolist() == [3, 2, 3]
+
+
+def test_a_prompt_is_shared_by_all_beams():
+    prompt = filled_cache(num_slots=3, beam_size=1)
+    prompt.lengths[:] = 2
+    cache = DecoderCache(CONFIG, 5, 4, torch.zeros(1))
+    cache.beam_rows.fill_(3)
+    cache.insert(1, prompt, 2)
+    assert torch.equal(cache.self_kv[:, :, 1:4, :, :2, 0], prompt.self_kv[:, :, :, :, :2, 0])
+    assert torch.equal(cache.cross_kv[:, :, 1:4], prompt.cross_kv)
+    assert not cache.beam_rows[1:4].any()
+    assert cache.lengths.tolist() == [0, 2, 2, 2, 0]
+
+
+def test_scrubbed_slots_hold_no_nan():
+    cache = filled_cache()
+    cache.self_kv[:, :, 1] = float("nan")
+    cache.cross_kv[:, :, 1] = float("inf")
+    cache.scrub([1])
+    assert cache.self_kv.isfinite().all()
+    assert cache.cross_kv.isfinite().all()
