@@ -116,7 +116,7 @@ def read_config(directory: Path) -> ModelConfig:
         bos_id=ids["bos_token_id"],
         pad_id=ids["pad_token_id"],
         eos_id=ids["eos_token_id"],
-        decoder_start_id=_decoder_start(path, ids),
+        decoder_start_id=_decoder_start(path, ids, sizes["vocab_size"]),
     )
 
 
@@ -180,10 +180,10 @@ def _one_id(path: Path, name: str, value: Any, vocab_size: int) -> int:
     return value
 
 
-def _decoder_start(config_path: Path, ids: dict[str, int]) -> int:
+def _decoder_start(config_path: Path, ids: dict[str, int], vocab_size: int) -> int:
     """Return the decoder's first token: generation_config.json has the last word, if present."""
     path = config_path.with_name("generation_config.json")
     if not path.exists():
         return ids["decoder_start_token_id"]
     value = read_json(path).get("decoder_start_token_id", ids["decoder_start_token_id"])
-    return _one_id(path, "decoder_start_token_id", value, MAX_SIZES["vocab_size"])
+    return _one_id(path, "decoder_start_token_id", value, vocab_size)

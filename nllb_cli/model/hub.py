@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ WEIGHT_FILES = (
         "pytorch_model-?????-of-?????.bin",
     ),
 )
+BAR_DELAY_S = 1.0
 
 
 def resolve_model(
@@ -75,16 +77,24 @@ def _from_hub(name: str, revision: str | None, with_weights: bool) -> Path:
 
 def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Path:
     """Return the hub cache's folder with the files asked for, downloaded if need be."""
-    # over a second to import, and not needed for a directory
+    # slow to import, and not needed for a directory
     from huggingface_hub import snapshot_download
     from huggingface_hub.utils.tqdm import tqdm
 
+    bars: list[tqdm] = []
+
     class VanishingBar(tqdm):
-        """The hub's own bar, on a terminal only and gone at its end."""
+        """The hub's own bar: on a terminal only, not for what is there already, gone at its end."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            kwargs |= {"leave": False, "disable": kwargs.get("disable") or not sys.stderr.isatty()}
-            super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
+            self.start_s = time.monotonic()
+            kwargs |= {"disable": kwargs.get("disable") or not sys.stderr.isatty()}
+            super().__init__(*args, leave=False, **kwargs)  # type: ignore[no-untyped-call]
+            bars.append(self)
+
+        def display(self, *args: Any, **kwargs: Any) -> None:
+            if time.monotonic() - self.start_s > BAR_DELAY_S:
+                super().display(*args, **kwargs)
 
     try:
         folder = snapshot_download(
@@ -92,6 +102,10 @@ def _snapshot(name: str, revision: str | None, patterns: tuple[str, ...]) -> Pat
         )
     except Exception as error:  # the network below raises types of more than one library
         raise _hub_error(name, revision, error) from None
+    finally:
+        # the hub leaves them open, and they would move the cursor under whatever comes next
+        for bar in bars:
+            bar.close()
     return Path(folder)
 
 
