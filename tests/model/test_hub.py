@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import subprocess
 import sys
 import threading
@@ -163,6 +164,25 @@ def test_only_the_files_needed_come_and_safetensors_before_bin(hub, tmp_path):
     hub.requests.clear()
     assert resolve("org/both", tmp_path, hub=hub)[1] == [path, *files]
     assert set(hub.requests) == {"org/both/revision/main"}
+
+
+def test_progress_stays_away_from_what_is_cached(hub, tmp_path):
+    hub.models["org/model"] = SMALL | {"model.safetensors": "w"}
+    resolve("org/model", tmp_path, hub=hub)
+    terminal, stderr = pty.openpty()
+    endpoint = f"http://127.0.0.1:{hub.server_port}"
+    subprocess.run(
+        [sys.executable, "-c", CLIENT, "org/model", "", "True"],
+        env=os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path), "COLUMNS": "80"},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        check=True,
+        timeout=60,
+    )
+    os.write(stderr, b"|")
+    assert os.read(terminal, 4096) == b"|"
+    os.close(stderr)
+    os.close(terminal)
 
 
 def test_sharded_bin_when_there_is_nothing_else(hub, tmp_path):
