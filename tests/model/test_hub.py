@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+import termios
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -170,10 +171,11 @@ def test_progress_stays_away_from_what_is_cached(hub, tmp_path):
     hub.models["org/model"] = SMALL | {"model.safetensors": "w"}
     resolve("org/model", tmp_path, hub=hub)
     terminal, stderr = pty.openpty()
+    termios.tcsetwinsize(stderr, (24, 90))  # without a width, a bar shows nothing anyway
     endpoint = f"http://127.0.0.1:{hub.server_port}"
     subprocess.run(
         [sys.executable, "-c", CLIENT, "org/model", "", "True"],
-        env=os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path), "COLUMNS": "80"},
+        env=os.environ | {"HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=stderr,
         check=True,
