@@ -1,4 +1,4 @@
-"""What a person may choose about the search and the engine, with defaults and checks."""
+"""What a person may choose about rows, search and engine, with defaults and checks."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,6 +6,7 @@ from typing import Literal
 from nllb_cli.errors import UsageError
 
 EarlyStopping = Literal["false", "true", "never"]
+OnError = Literal["fail", "keep"]
 MAX_BEAM_SIZE = 32
 
 
@@ -49,6 +50,40 @@ class EngineOptions:
             raise UsageError(f"--gpu-memory {self.gpu_memory}: choose a share from 0.05 to 1.0")
         if self.max_batch_rows is not None and self.max_batch_rows < 1:
             raise UsageError(f"--max-batch-rows {self.max_batch_rows}: choose 1 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class IoOptions:
+    """Which part of a row is translated, and how the translation is put beside it."""
+
+    source_lang: str = ""
+    target_langs: tuple[str, ...] = ()
+    source_field: str | None = None
+    """Field that holds a row's own source language; null or absent means `source_lang`."""
+    target_field: str | None = None
+    """Field that holds a row's own target language; null or absent means `target_langs`."""
+    fields: tuple[str, ...] = ("text",)
+    """Fields or columns to translate; lines have none of them."""
+    output_field: str | None = None
+    """Where translations go, `{field}` and `{tgt}` are filled in; None: see `io/fields.py`."""
+    on_error: OnError = "fail"
+    """At a bad row: stop (fail), or give it an empty translation and an error text (keep)."""
+    status_field: str | None = None
+    """Field for a row's status; for lines any name asks for a side file NAME.status."""
+    quotes: bool = True
+    """Whether CSV and TSV use double quotes; if not, a quote is a letter like others."""
+
+    def __post_init__(self) -> None:
+        if self.on_error not in ("fail", "keep"):
+            raise UsageError(f"--on-error {self.on_error}: choose fail or keep")
+        if not self.fields or not all(self.fields):
+            raise UsageError("--field: name at least one field, and none of them empty")
+        if len(set(self.fields)) < len(self.fields):
+            raise UsageError(f"--field {','.join(self.fields)}: a field is named twice")
+        if len(set(self.target_langs)) < len(self.target_langs):
+            raise UsageError(f"--tgt {','.join(self.target_langs)}: a language is named twice")
+        if self.target_field and len(self.target_langs) > 1:
+            raise UsageError("--tgt-field: at most one --tgt, for rows that name none")
 
 
 def default_target_limit(num_source_pieces: int) -> int:

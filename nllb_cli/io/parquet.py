@@ -1,0 +1,320 @@
+"""Parquet, row group by row group; translations wait in numbered parts until all are there.
+
+While the run goes on only the new columns are written, as `NAME.parts/000000.parquet` and so on,
+each of them closed, synced and renamed, so that a crash costs at most one part. At the end the
+input is read once more, a row group at a time, and written with the new columns beside its own;
+schema metadata and every type stay. The result does not depend on where parts were closed.
+Row groups of more than MAX_GROUP_ROWS rows are cut into groups of that size.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from nllb_cli.errors import InputError, UsageError
+from nllb_cli.io.compression import suffix_of
+from nllb_cli.io.fields import ERROR_FIELD, flat_texts, output_fields, row_languages
+from nllb_cli.io.parquet_parts import Parts
+from nllb_cli.io.partial import Partial, part_of, unwritable
+from nllb_cli.io.rows import STDIN
+from nllb_cli.io.sidecar import fingerprint
+from nllb_cli.options import IoOptions
+from nllb_cli.records import Record, Translation
+
+MAX_GROUP_ROWS = 1 << 17
+PART_ROWS = 4096
+_BATCH_ROWS = 2048
+_BUFFER_BYTES = 1 << 18
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    """Turn what Arrow raises over a damaged file into one line."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(f"{name}: damaged or not a Parquet file ({text})") from None
+
+
+class ParquetSource:
+    """The text columns of a Parquet file as records."""
+
+    format: Literal["parquet"] = "parquet"
+
+    def __init__(self, path: str, options: IoOptions) -> None:
+        if path == STDIN:
+            raise UsageError("Parquet cannot come from stdin; give the input as a file")
+        if suffix_of(path):
+            raise UsageError(f"{path}: Parquet is compressed inside; unpack the file first")
+        self.path = self.name = path
+        self._options = options
+        self.mark = fingerprint(path)
+        """What the file was when it was opened."""
+        self.num_bytes: int | None = self.mark["size"]
+        self._rows_read = 0
+        with _readable(path):
+            self._file = pa.OSFile(path, "r")
+            self._parquet = pq.ParquetFile(self._file, buffer_size=_BUFFER_BYTES)
+            self.schema: Any = self._parquet.schema_arrow
+            self.num_rows: int = self._parquet.metadata.num_rows
+        self._check_columns()
+
+    @property
+    def bytes_read(self) -> int:
+        """The file's size times the share of its rows that were read."""
+        return (self.num_bytes or 0) * self._rows_read // max(1, self.num_rows)
+
+    def _check_columns(self) -> None:
+        options = self._options
+        languages = [name for name in (options.source_field, options.target_field) if name]
+        for name in [*options.fields, *languages]:
+            found = self.schema.get_all_field_indices(name)
+            if len(found) != 1:
+                there = ", ".join(map(repr, self.schema.names[:20]))
+                raise InputError(
+                    f"{self.name}: {'no' if not found else 'more than one'} column {name!r};"
+                    f" choose with --column among {there}"
+                )
+            kind = self.schema.field(found[0]).type
+            if not _is_text(kind):
+                raise InputError(f"{self.name}: column {name!r} holds {kind}, not text")
+        outputs = output_fields(options)
+        if not outputs.may_replace:
+            for name in [*outputs.names, *filter(None, [outputs.status]), ERROR_FIELD]:
+                if name in self.schema.names:
+                    raise InputError(
+                        f"{self.name}: column {name!r} is there already;"
+                        " choose a name with --output-column"
+                    )
+
+    def count_rows(self) -> int:
+        """Return the number of rows."""
+        return self.num_rows
+
+    def place(self, index: int) -> str:
+        """Name a row for a person."""
+        return f"{self.name}: row {index + 1}"
+
+    def records(self, start: int = 0, stop: int | None = None) -> Iterator[Record]:
+        """Yield the records of rows `start` to `stop` (exclusive) in order."""
+        options = self._options
+        languages = [name for name in (options.source_field, options.target_field) if name]
+        index = start
+        columns = list(dict.fromkeys([*options.fields, *languages]))
+        for batch in self.batches(start, stop, columns, _BATCH_ROWS):
+            with _readable(self.name):
+                values = {name: _texts(batch.column(name)) for name in columns}
+            rows = zip(*(values[name] for name in options.fields), strict=True)
+            for offset, texts in enumerate(rows):
+                record = Record(index, texts, options.source_lang, options.target_langs)
+                self._finish_record(record, {name: values[name][offset] for name in languages})
+                yield record
+                index += 1
+            self._rows_read = index
+
+    def _finish_record(self, record: Record, languages: dict[str, Any]) -> None:
+        """Set a record's languages, or its error."""
+        try:
+            if languages:
+                record.source_lang, record.target_langs = row_languages(languages, self._options)
+            if any(isinstance(text, bytes) for text in record.texts):
+                raise InputError("invalid UTF-8")
+        except InputError as error:
+            if self._options.on_error == "fail":
+                raise InputError(
+                    f"{self.place(record.index)}: {error};"
+                    " mend the row, or go on past bad rows with --on-error keep"
+                ) from None
+            record.texts, record.error = (None,) * len(record.texts), str(error)
+
+    def batches(
+        self, start: int, stop: int | None, columns: list[str] | None, max_rows: int
+    ) -> Iterator[Any]:
+        """Yield record batches of the asked-for rows; none spans two row groups."""
+        stop = self.num_rows if stop is None else min(stop, self.num_rows)
+        first = 0
+        for group in range(self._parquet.metadata.num_row_groups):
+            num_rows = self._parquet.metadata.row_group(group).num_rows
+            if first + num_rows > start and first < stop:
+                yield from self._group_batches(group, first, (start, stop), columns, max_rows)
+            first += num_rows
+
+    def _group_batches(
+        self,
+        group: int,
+        first: int,
+        wanted: tuple[int, int],
+        columns: list[str] | None,
+        max_rows: int,
+    ) -> Iterator[Any]:
+        end = first + self._parquet.metadata.row_group(group).num_rows
+        with _readable(self.name):
+            batches = self._parquet.iter_batches(max_rows, row_groups=[group], columns=columns)
+        while True:
+            with _readable(self.name):
+                batch = next(batches, None)
+            if batch is None or first >= wanted[1]:
+                break
+            low, high = max(wanted[0] - first, 0), min(wanted[1] - first, batch.num_rows)
+            first += batch.num_rows
+            if low < high:
+                yield batch.slice(low, high - low)
+        if batch is None and first != end:
+            raise InputError(f"{self.name}: damaged: row group {group} has not {end - first} rows")
+
+    def compressions(self) -> dict[str, str]:
+        """Return the compression of each leaf column by its path."""
+        if not self._parquet.metadata.num_row_groups:
+            return {}
+        group = self._parquet.metadata.row_group(0)
+        columns = (group.column(number) for number in range(group.num_columns))
+        return {column.path_in_schema: _codec(column.compression) for column in columns}
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()
+
+
+def _codec(name: str) -> str:
+    return "none" if name == "UNCOMPRESSED" else name.lower()
+
+
+def _is_text(kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return pa.types.is_null(kind) or any(test(kind) for test in tests)
+
+
+def _texts(column: Any) -> list[Any]:
+    """Return the values of a text column; invalid UTF-8 stays bytes."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        raw = column.cast(pa.large_string()).cast(pa.large_binary()).to_pylist()
+        return [_text(value) for value in raw]
+
+
+def _text(value: bytes | None) -> str | bytes | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+class ParquetSink:
+    """New columns in closed parts, joined with the input's own columns at the end."""
+
+    def __init__(
+        self, partial: Partial, source: ParquetSource, options: IoOptions, first_row: int
+    ) -> None:
+        self._partial = partial
+        self._source = source
+        self._first_row = first_row
+        self._status = output_fields(options).status is not None
+        self._error = options.on_error == "keep"
+        self._target = partial.targets[0]
+        self._names = _new_columns(options)
+        self._parts = Parts(self._target, self._names)
+        self._rows: list[list[str | None]] = []
+        self.num_rows = 0
+        self.is_finished = partial.is_finished
+        if self.is_finished:
+            self._parts.remove()
+            return
+        if not partial.is_resumed:
+            self._parts.remove()
+            partial.begin()
+        self.num_rows = self._parts.open()
+
+    def write(self, translation: Translation) -> None:
+        """Take the next row."""
+        row = flat_texts(translation)
+        if self._status:
+            row.append(translation.status)
+        if self._error:
+            row.append(translation.error)
+        self._rows.append(row)
+        self.num_rows += 1
+        if len(self._rows) >= PART_ROWS:
+            self._close_part()
+
+    def flush(self) -> None:
+        """Do nothing: a part is written when it is full or the sink is closed."""
+
+    def _close_part(self) -> None:
+        if self._rows:
+            self._parts.append(self._rows)
+            self._rows = []
+
+    def finish(self) -> None:
+        """Join input and parts in the target's place."""
+        self._close_part()
+        self._partial.complete(self.num_rows)
+        if fingerprint(self._source.path) != self._source.mark:
+            raise InputError(
+                f"{self._source.path}: changed while it was translated; its columns no longer"
+                " belong to the translations; start again with --overwrite"
+            )
+        part = part_of(self._target)
+        try:
+            with open(part, "wb") as file:
+                self._join(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, self._target)
+        except OSError as error:
+            raise unwritable(part, error, self.num_rows) from None
+        self._partial.end()
+        self._parts.remove()
+
+    def _join(self, file: Any) -> None:
+        source, new = self._source, self._parts.columns()
+        schema = self._schema()
+        codecs = source.compressions() or {"": "snappy"}
+        codec = next(iter(codecs.values()))
+        codecs = {**dict.fromkeys(self._names, codec), **codecs}
+        with pq.ParquetWriter(file, schema, compression=codecs) as writer:
+            end = self._first_row + self.num_rows
+            for batch in source.batches(self._first_row, end, None, MAX_GROUP_ROWS):
+                table = pa.Table.from_batches([batch])
+                added = new.take(batch.num_rows)
+                for name in self._names:
+                    table = _with_column(table, name, added[name])
+                writer.write_table(table.cast(schema), row_group_size=batch.num_rows)
+
+    def _schema(self) -> Any:
+        table = self._source.schema.empty_table()
+        for name in self._names:
+            table = _with_column(table, name, pa.array([], pa.string()))
+        return table.schema
+
+    def close(self) -> None:
+        """Write what is pending; without `finish`, leave the parts for a later run."""
+        if not self.is_finished:
+            try:
+                self._close_part()
+            finally:
+                self._parts.close()
+
+
+def _new_columns(options: IoOptions) -> list[str]:
+    outputs = output_fields(options)
+    names = [*outputs.names, *filter(None, [outputs.status])]
+    return [*names, ERROR_FIELD] if options.on_error == "keep" else names
+
+
+def _with_column(table: Any, name: str, column: Any) -> Any:
+    """Put a column in the place of one of its name, or last."""
+    field = pa.field(name, pa.string())
+    position = table.schema.get_field_index(name)
+    if position < 0:
+        return table.append_column(field, column)
+    return table.set_column(position, field, column)

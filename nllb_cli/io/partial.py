@@ -1,0 +1,298 @@
+"""Unfinished outputs: files of rows beside their targets, renamed only when complete.
+
+`out.txt` is written as `out.txt.part` with the sidecar `out.txt.part.json`. The number of complete
+rows in the partial file is the whole checkpoint; a torn last row is cut when a run is resumed.
+Partial files are never compressed, so that any of their rows can be read and counted; a target
+with a compression suffix is packed at the end.
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from nllb_cli.errors import InputError, UsageError
+from nllb_cli.io.compression import compress, suffix_of
+from nllb_cli.io.sidecar import Settings, changes, read_sidecar, sync_folder, write_sidecar
+
+Mode = Literal["new", "overwrite", "resume"]
+Measure = Callable[[Path, int | None], tuple[int, int]]
+"""Returns the complete rows of a partial file, at most so many, and the bytes they take."""
+
+_PENDING_CHARS = 1 << 18
+_SYNC_S = 30.0
+
+
+class Partial:
+    """The state of an output that may be unfinished: its targets, its sidecar, its settings."""
+
+    def __init__(self, targets: list[Path], settings: Settings, mode: Mode) -> None:
+        self.targets = targets
+        self.sidecar = targets[0].with_name(targets[0].name + ".part.json")
+        self.is_finished = False
+        """True if an earlier run has completed the targets."""
+        self.complete_rows: int | None = None
+        """Set when all rows are written and only renaming is left."""
+        self.is_resumed = False
+        """True if rows of an earlier run are to be kept."""
+        self._settings = settings
+        check_folder(targets[0].parent)
+        if mode == "overwrite":
+            self._forget()
+        found = read_sidecar(self.sidecar)
+        if mode == "new":
+            self._refuse_existing(found)
+        elif mode == "resume":
+            self._resume(found)
+
+    def _refuse_existing(self, found: Settings | None) -> None:
+        for target in self.targets:
+            if found is not None or part_of(target).exists():
+                raise UsageError(
+                    f"{part_of(target)}: left by an unfinished run;"
+                    " --resume continues it, --overwrite starts again"
+                )
+            if target.exists():
+                raise UsageError(f"{target}: exists; choose another name or --overwrite")
+
+    def _resume(self, found: Settings | None) -> None:
+        if found is None:
+            for target in self.targets:
+                if part_of(target).exists():
+                    raise UsageError(
+                        f"{part_of(target)}: cannot be resumed without {self.sidecar.name};"
+                        " start again with --overwrite"
+                    )
+            self.is_finished = all(target.exists() for target in self.targets)
+            if not self.is_finished:
+                self._refuse_existing(None)
+            return
+        told = changes(found.get("settings", {}), self._settings)
+        if told:
+            raise UsageError(
+                f"{self.sidecar}: belongs to another run ({'; '.join(told)});"
+                " run it as before, or start again with --overwrite"
+            )
+        self.is_resumed = True
+        self.complete_rows = found.get("complete_rows")
+
+    def _forget(self) -> None:
+        """Remove what an earlier run has left; finished targets stay until they are replaced."""
+        for target in self.targets:
+            part_of(target).unlink(missing_ok=True)
+        self.sidecar.unlink(missing_ok=True)
+
+    def begin(self) -> None:
+        """Write the sidecar, before the first row."""
+        self._write({"settings": self._settings})
+
+    def complete(self, num_rows: int) -> None:
+        """Note that all rows are on disk, before the first target is renamed."""
+        self.complete_rows = num_rows
+        self._write({"settings": self._settings, "complete_rows": num_rows})
+
+    def end(self) -> None:
+        """Remove the sidecar, after the last target was renamed."""
+        self.sidecar.unlink(missing_ok=True)
+        sync_folder(self.sidecar.parent)
+
+    def _write(self, content: Settings) -> None:
+        try:
+            write_sidecar(self.sidecar, content)
+        except OSError as error:
+            raise unwritable(self.sidecar, error) from None
+
+
+def part_of(target: Path) -> Path:
+    """Return the path of the partial file of a target."""
+    return target.with_name(target.name + ".part")
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that is absent."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; make it first")
+
+
+def unwritable(path: Path | str, error: OSError, num_rows: int | None = None) -> InputError:
+    """Return the error for a file that cannot be written, with what is safe."""
+    safe = f"; {num_rows:,} rows are safe, mend it and continue with --resume" if num_rows else ""
+    return InputError(f"{path}: cannot be written ({error.strerror}){safe}")
+
+
+class RowFile:
+    """A growing file of rows: pending ones in memory, the others in its partial file or a pipe."""
+
+    def __init__(self, fd: int, name: str, errors: str) -> None:
+        self.num_rows = 0
+        """Rows that were handed over, those of earlier runs included."""
+        self._safe_rows: int | None = None
+        self._fd = fd
+        self._name = name
+        self._errors = errors
+        self._pending: list[str] = []
+        self._pending_chars = 0
+
+    def append(self, row: str) -> None:
+        """Take a row with its end."""
+        self._pending.append(row)
+        self._pending_chars += len(row)
+        self.num_rows += 1
+        if self._pending_chars > _PENDING_CHARS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand pending rows to the operating system."""
+        if not self._pending:
+            return
+        text = "".join(self._pending)
+        self._pending, self._pending_chars = [], 0
+        try:
+            write_all(self._fd, text.encode("utf-8", self._errors))
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise unwritable(self._name, error, self._safe_rows) from None
+        if self._safe_rows is not None:
+            self._safe_rows = self.num_rows
+
+    def close(self) -> None:
+        """Write what is pending and leave the file as it is."""
+        self.flush()
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write everything, also where the kernel takes less at a time."""
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:  # somebody has made the pipe non-blocking
+            select.select([], [fd], [])
+
+
+class PartialFile(RowFile):
+    """A row file that takes the place of its target when it is complete."""
+
+    def __init__(self, target: Path, errors: str) -> None:
+        self.target = target
+        self.part = part_of(target)
+        try:
+            fd = os.open(self.part, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise unwritable(self.part, error) from None
+        super().__init__(fd, str(self.part), errors)
+        self._safe_rows = 0
+        self._last_sync = time.monotonic()
+        lock(fd, self.part)
+
+    def cut(self, num_rows: int, num_bytes: int) -> None:
+        """Drop what stands after so many rows and bytes."""
+        os.ftruncate(self._fd, num_bytes)
+        self.num_rows = self._safe_rows = num_rows
+
+    def flush(self) -> None:
+        """Hand pending rows to the operating system, and now and then to the disk."""
+        super().flush()
+        if time.monotonic() - self._last_sync > _SYNC_S:
+            self._sync()
+
+    def _sync(self) -> None:
+        try:
+            os.fsync(self._fd)
+        except OSError as error:
+            raise unwritable(self.part, error, self._safe_rows) from None
+        self._last_sync = time.monotonic()
+
+    def complete(self) -> None:
+        """Bring all rows to the disk."""
+        self.flush()
+        self._sync()
+
+    def publish(self) -> None:
+        """Put the complete file in the target's place."""
+        try:
+            pack(self.part, self.target)
+            sync_folder(self.target.parent)
+        except OSError as error:
+            raise unwritable(self.target, error, self._safe_rows) from None
+        os.close(self._fd)
+
+    def close(self) -> None:
+        """Write what is pending and leave the partial file for a later run."""
+        try:
+            self.flush()
+            self._sync()
+        finally:
+            os.close(self._fd)
+
+
+def pack(part: Path, target: Path) -> None:
+    """Rename a complete file to its target, compressed if the target's suffix says so."""
+    suffix = suffix_of(target.name)
+    if suffix:
+        packed = part.with_name(part.name + suffix)
+        with open(part, "rb") as source, open(packed, "wb") as file:
+            compress(source, file, suffix)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(packed, target)
+        part.unlink()
+    else:
+        os.replace(part, target)
+
+
+def lock(fd: int, path: Path) -> None:
+    """Refuse an output that another process is writing, where the file system can tell."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise UsageError(f"{path}: another nllb is writing it; wait, or choose a name") from None
+    except OSError:
+        pass  # no locks on this file system
+
+
+def count_lines(path: Path, max_rows: int | None = None) -> tuple[int, int]:
+    """Count the rows that end with LF, at most so many, and the bytes they take."""
+    num_rows = num_bytes = position = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            found = chunk.count(b"\n")
+            if max_rows is not None and num_rows + found >= max_rows:
+                for _ in range(max_rows - num_rows):
+                    start = max(0, num_bytes - position)
+                    num_bytes = position + chunk.index(b"\n", start) + 1
+                return max_rows, num_bytes
+            if found:
+                num_bytes = position + chunk.rindex(b"\n") + 1
+                num_rows += found
+            position += len(chunk)
+    return num_rows, num_bytes
+
+
+def open_partials(partial: Partial, errors: str, measure: Measure) -> list[PartialFile]:
+    """Open the partial files of an output, cut to the rows that all of them have."""
+    targets = partial.targets
+    if partial.complete_rows is not None:
+        targets = [target for target in targets if part_of(target).exists()]
+        files = [PartialFile(target, errors) for target in targets]
+        for file in files:
+            file.num_rows = partial.complete_rows
+        return files
+    files = [PartialFile(target, errors) for target in targets]
+    rows = min(measure(file.part, None)[0] for file in files)
+    for file in files:
+        file.cut(*measure(file.part, rows))
+    return files
+
+
+def close_all(files: list[Any]) -> None:
+    """Close files, each of them even if another fails."""
+    with contextlib.ExitStack() as stack:
+        for file in files:
+            stack.callback(file.close)

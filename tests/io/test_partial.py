@@ -1,0 +1,178 @@
+"""Unfinished outputs: refused, resumed, cut, published."""
+
+import errno
+import os
+
+import pytest
+
+from nllb_cli.errors import InputError, UsageError
+from nllb_cli.io import partial
+from nllb_cli.io.partial import PartialFile, count_lines
+from tests.io.pump import OPTIONS, pump
+
+ROWS = b"".join(b"row %d\n" % n for n in range(5000))
+SUFFIXES = [".txt", ".jsonl", ".parquet", ".txt.gz"]
+
+
+def make(folder, suffix):
+    import gzip
+    import json
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = folder / f"in{suffix}"
+    texts = ROWS.decode().split("\n")[:-1]
+    if suffix == ".parquet":
+        pq.write_table(pa.table({"text": texts, "n": range(5000)}), path, row_group_size=3000)
+    elif suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    else:
+        path.write_bytes(gzip.compress(ROWS) if suffix == ".txt.gz" else ROWS)
+    return path
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_resume_continues_where_it_stopped(tmp_path, suffix):
+    source = make(tmp_path, suffix)
+    whole, target = tmp_path / f"whole{suffix}", tmp_path / f"out{suffix}"
+    pump(source, whole)
+    done = pump(source, target, stop_after=1234, settings={"beam": 4})
+    assert done == 1234
+    assert not target.exists()
+    done += pump(source, target, stop_after=0, settings={"beam": 4}, mode="resume")
+    done += pump(source, target, stop_after=2500, settings={"beam": 4}, mode="resume")
+    done += pump(source, target, settings={"beam": 4}, mode="resume")
+    assert done == 5000
+    assert target.read_bytes() == whole.read_bytes()
+    assert sorted(tmp_path.iterdir()) == sorted([source, whole, target])
+    assert pump(source, target, settings={"beam": 4}, mode="resume") == 0
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_changed_run_is_refused_and_told_why(tmp_path, suffix):
+    source, target = make(tmp_path, suffix), tmp_path / f"out{suffix}"
+    pump(source, target, stop_after=10, settings={"beam": 4})
+    with pytest.raises(UsageError, match=r"belongs to another run \(beam: 4, now 5\)"):
+        pump(source, target, settings={"beam": 5}, mode="resume")
+    with pytest.raises(UsageError, match=r"unfinished run; --resume .* --overwrite"):
+        pump(source, target, settings={"beam": 4})
+    os.utime(source, ns=(1, 1))
+    with pytest.raises(UsageError, match=r"input\.mtime_ns: \d+, now 1"):
+        pump(source, target, settings={"beam": 4}, mode="resume")
+    assert pump(source, target, settings={"beam": 5}, mode="overwrite") == 5000
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_existing_target_is_refused(tmp_path, suffix):
+    source, target = make(tmp_path, suffix), tmp_path / f"out{suffix}"
+    target.write_bytes(b"precious")
+    with pytest.raises(UsageError, match="exists; choose another name or --overwrite"):
+        pump(source, target)
+    pump(source, target, stop_after=10, mode="overwrite")
+    assert target.read_bytes() == b"precious"
+    pump(source, target, mode="resume")
+    assert target.read_bytes() != b"precious"
+
+
+def test_a_partial_file_without_sidecar_is_refused(tmp_path):
+    source, target = make(tmp_path, ".txt"), tmp_path / "out.txt"
+    (tmp_path / "out.txt.part").write_bytes(b"a\n")
+    with pytest.raises(UsageError, match=r"without out\.txt\.part\.json"):
+        pump(source, target, mode="resume")
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".parquet", ".txt.gz"])
+@pytest.mark.parametrize("step", ["replace", "end"])
+def test_a_crash_while_publishing_is_mended(tmp_path, monkeypatch, suffix, step):
+    source, target = make(tmp_path, suffix), tmp_path / f"out{suffix}"
+    pump(source, tmp_path / f"whole{suffix}")
+
+    def crash(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if step == "replace":
+            patch.setattr(partial.os, "fsync", os.fsync)
+            replace = os.replace
+            patch.setattr(
+                os, "replace", lambda a, b: crash() if str(b) == str(target) else replace(a, b)
+            )
+        else:
+            patch.setattr(partial.Partial, "end", crash)
+        with pytest.raises(KeyboardInterrupt):
+            pump(source, target)
+    assert target.exists() == (step == "end")
+    assert pump(source, target, mode="resume") == 0
+    assert target.read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_torn_row_is_cut_in_all_files(tmp_path):
+    from nllb_cli.options import IoOptions
+
+    options = IoOptions("eng_Latn", ("fra_Latn", "deu_Latn"), status_field="s")
+    source = make(tmp_path, ".txt")
+    pump(source, tmp_path / "out.{tgt}.txt", options, stop_after=100)
+    parts = [tmp_path / f"out.{name}.part" for name in ("fra_Latn.txt", "deu_Latn.txt")]
+    parts.append(tmp_path / "out.txt.status.part")
+    for number, part in enumerate(parts):
+        os.truncate(part, part.stat().st_size - 1 - 20 * number)
+    assert 4890 < 5000 - 90 < pump(source, tmp_path / "out.{tgt}.txt", options, mode="resume")
+    for name in ("fra_Latn", "deu_Latn"):
+        assert (tmp_path / f"out.{name}.txt").read_bytes() == ROWS.upper()
+    assert (tmp_path / "out.txt.status").read_bytes() == b"ok\n" * 5000
+
+
+@pytest.mark.parametrize("content", [b"", b"a", b"a\n", b"a\nb", b"\n\n\n", b"ab\ncd\n\nef\ng"])
+def test_complete_lines_are_counted_and_cut(tmp_path, content):
+    path = tmp_path / "x.part"
+    path.write_bytes(content)
+    rows = content.count(b"\n")
+    assert count_lines(path) == (rows, content.rfind(b"\n") + 1)
+    for limit in range(rows + 2):
+        expected = b"".join(content.splitlines(keepends=True)[: min(limit, rows)])
+        assert count_lines(path, limit) == (min(limit, rows), len(expected))
+
+
+def test_lines_are_counted_over_chunks(tmp_path):
+    path = tmp_path / "x.part"
+    path.write_bytes((b"x" * 999_999 + b"\n") * 5 + b"y" * 3_000_000 + b"\nz")
+    assert count_lines(path) == (6, 8_000_001)
+    assert count_lines(path, 5) == (5, 5_000_000)
+    assert count_lines(path, 6) == (6, 8_000_001)
+
+
+def test_one_writer_at_a_time(tmp_path):
+    first = PartialFile(tmp_path / "out.txt", "strict")
+    with pytest.raises(UsageError, match="another nllb is writing it"):
+        PartialFile(tmp_path / "out.txt", "strict")
+    first.close()
+    PartialFile(tmp_path / "out.txt", "strict").close()
+
+
+def test_a_full_disk_is_one_line_and_resumable(tmp_path, monkeypatch):
+    source, target = make(tmp_path, ".txt"), tmp_path / "out.txt"
+    room = [10_000]
+
+    def write(fd, data):
+        if room[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = min(room[0], len(data), 999)
+        room[0] -= taken
+        return os_write(fd, data[:taken])
+
+    os_write = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(partial, "_PENDING_CHARS", 2000)
+        patch.setattr(partial.os, "write", write)
+        with pytest.raises(InputError, match=r"No space left.*; 1,\d\d\d rows are safe") as error:
+            pump(source, target)
+    assert "\n" not in str(error.value)
+    assert pump(source, target, OPTIONS, mode="resume") < 5000
+    assert target.read_bytes() == ROWS.upper()
+
+
+def test_a_folder_that_is_absent_is_named(tmp_path):
+    with pytest.raises(UsageError, match="no such folder"):
+        pump(make(tmp_path, ".txt"), tmp_path / "none" / "out.txt")
