@@ -88,12 +88,12 @@ def _cross_attention_dot_kernel(
         weighted = tl.dot(weight.to(v.dtype), v, input_precision="ieee")
         attended = attended * shrink[:, None] + weighted
         best = new_best
-    out = tl.where(is_active, attended / tl.where(is_active, total, 1.0)[:, None], 0.0)
+    out = attended / tl.where(is_active, total, 1.0)[:, None]
     tl.store(out_ptr + offset, out.to(out_ptr.dtype.element_ty), mask=is_beam)
 
 
 @triton.jit
-def _cross_attention_lanes_kernel(
+def _cross_attention_rows_kernel(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -112,16 +112,16 @@ def _cross_attention_lanes_kernel(
     BLOCK_H: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ):
-    """Heads of one sentence: a key meets all beams in registers, a lane has its own softmax."""
+    """Some heads of one sentence: its beams ask for one key in one load, products in registers."""
+    row = tl.arange(0, BLOCK_K * BLOCK_H)
+    beam = tl.program_id(1) * BLOCK_K + row % BLOCK_K  # [R]
     HEAD_BLOCKS: tl.constexpr = (H + BLOCK_H - 1) // BLOCK_H
-    b = (tl.program_id(0) // HEAD_BLOCKS).to(tl.int64)
-    head = tl.program_id(0) % HEAD_BLOCKS * BLOCK_H + tl.arange(0, BLOCK_H)[:, None]  # [BLOCK_H, 1]
-    is_head = head < H
+    head = tl.program_id(0) % HEAD_BLOCKS * BLOCK_H + row // BLOCK_K  # [R]
+    is_row = (beam < K) & (head < H)
     column = tl.arange(0, D)[None, :]
-    beam = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)[:, None, None]  # [BLOCK_K, 1, 1]
-    offset = (b * K + beam) * (H * D) + (head * D + column)[None, :, :]  # [BLOCK_K, BLOCK_H, D]
-    is_row = (beam < K) & is_head[None, :, :]
-    q = tl.load(q_ptr + offset, mask=is_row, other=0.0).to(tl.float32) * SCALE
+    b = (tl.program_id(0) // HEAD_BLOCKS).to(tl.int64)
+    offset = (b * K + beam)[:, None] * (H * D) + head[:, None] * D + column  # [R, D]
+    q = tl.load(q_ptr + offset, mask=is_row[:, None], other=0.0).to(tl.float32) * SCALE
 
     slot = tl.load(slot_ids_ptr + b)
     is_active = slot >= 0
@@ -129,30 +129,27 @@ def _cross_attention_lanes_kernel(
     first = tl.load(starts_ptr + slot).to(tl.int64)
     length = tl.where(is_active, tl.load(lengths_ptr + slot), 0)
 
-    best = tl.full([BLOCK_S, BLOCK_K, BLOCK_H], -1.0e38, tl.float32)
-    total = tl.zeros([BLOCK_S, BLOCK_K, BLOCK_H], tl.float32)
-    attended = tl.zeros([BLOCK_S, BLOCK_K, BLOCK_H, D], tl.float32)
-    lane = tl.arange(0, BLOCK_S)[:, None, None]
-    head_place = (head.to(tl.int64) * head_stride + column)[None, :, :]  # [1, BLOCK_H, D]
+    best = tl.full([BLOCK_K * BLOCK_H], -1.0e38, tl.float32)
+    total = tl.zeros([BLOCK_K * BLOCK_H], tl.float32)
+    attended = tl.zeros([BLOCK_K * BLOCK_H, D], tl.float32)
+    lane = tl.arange(0, BLOCK_S)
+    head_place = head.to(tl.int64)[:, None] * head_stride + column  # [R, D]
     for start in tl.range(0, length, BLOCK_S, num_stages=NUM_STAGES):
-        is_source = start + lane < length  # [BLOCK_S, 1, 1]
-        place = (first + start + lane) * position_stride + head_place  # [BLOCK_S, BLOCK_H, D]
-        is_read = is_source & is_head[None, :, :]
-        k = tl.load(k_ptr + place, mask=is_read, other=0.0).to(tl.float32)
-        v = tl.load(v_ptr + place, mask=is_read, other=0.0).to(tl.float32)
-        score = tl.sum(q[None, :, :, :] * k[:, None, :, :], axis=3)  # [BLOCK_S, BLOCK_K, BLOCK_H]
-        score = tl.where(is_source, score, -3.0e38)
-        new_best = tl.maximum(best, score)
+        is_source = (start + lane < length)[None, :] & is_row[:, None]  # [R, BLOCK_S]
+        place = ((first + start + lane) * position_stride)[None, :, None] + head_place[:, None, :]
+        k = tl.load(k_ptr + place, mask=is_source[:, :, None], other=0.0)  # [R, BLOCK_S, D]
+        v = tl.load(v_ptr + place, mask=is_source[:, :, None], other=0.0)
+        score = tl.sum(q[:, None, :] * k.to(tl.float32), axis=2)  # [R, BLOCK_S]
+        score = tl.where(is_source, score, -3.0e38)  # below the first `best`: its weight is 0
+        new_best = tl.maximum(best, tl.max(score, axis=1))
         shrink = tl.exp2(best - new_best)
-        weight = tl.exp2(score - new_best)
-        total = total * shrink + weight
-        attended = attended * shrink[:, :, :, None] + weight[:, :, :, None] * v[:, None, :, :]
+        weight = tl.exp2(score - new_best[:, None])
+        total = total * shrink + tl.sum(weight, axis=1)
+        weighted = tl.sum(weight[:, :, None] * v.to(tl.float32), axis=1)  # [R, D]
+        attended = attended * shrink[:, None] + weighted
         best = new_best
-    shrink = tl.exp2(best - tl.max(best, axis=0)[None, :, :])
-    row_total = tl.sum(total * shrink, axis=0)  # [BLOCK_K, BLOCK_H]
-    out = tl.sum(attended * shrink[:, :, :, None], axis=0)  # [BLOCK_K, BLOCK_H, D]
-    out = tl.where(is_active, out / tl.where(is_active, row_total, 1.0)[:, :, None], 0.0)
-    tl.store(out_ptr + offset, out.to(out_ptr.dtype.element_ty), mask=is_row)
+    out = attended / tl.where(is_row & is_active, total, 1.0)[:, None]
+    tl.store(out_ptr + offset, out.to(out_ptr.dtype.element_ty), mask=is_row[:, None])
 
 
 def cross_decode_attention_triton(
@@ -167,13 +164,14 @@ def cross_decode_attention_triton(
     use_dot: bool | None = None,
     block_s: int | None = None,
     block_k: int | None = None,
-    block_h: int = 1,
+    block_h: int | None = None,
     num_warps: int = 1,
     num_stages: int = 1,
 ) -> Tensor:
-    """The kernels of `cross_decode_attention`: matrix products, or lanes for few beams."""
+    """The kernels of `cross_decode_attention`: matrix products, or rows for few beams."""
     n, K, (_, H, D) = len(slot_ids), beam_size, k.shape
-    use_dot = K > 2 if use_dot is None else use_dot
+    # fp32 has no matrix units, and would spill
+    use_dot = K > 2 and q.dtype != torch.float32 if use_dot is None else use_dot
     assert q.shape == (n * K, H * D)
     assert q.is_contiguous()
     assert k.stride() == v.stride()
@@ -191,8 +189,9 @@ def cross_decode_attention_triton(
         )
     else:
         block_k = block_k or min(triton.next_power_of_2(K), 8)
-        block_s = block_s or max(1, 1024 * num_warps // (block_k * block_h * D))
-        _cross_attention_lanes_kernel[(n * triton.cdiv(H, block_h), triton.cdiv(K, block_k))](
+        block_h = block_h or max(1, 4 // block_k)
+        block_s = block_s or max(1, 2048 * num_warps // (block_k * block_h * D))
+        _cross_attention_rows_kernel[(n * triton.cdiv(H, block_h), triton.cdiv(K, block_k))](
             *arguments, **sizes, BLOCK_S=block_s, BLOCK_K=block_k, BLOCK_H=block_h, **tuning
         )
     return out

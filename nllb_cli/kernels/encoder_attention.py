@@ -78,13 +78,15 @@ def encoder_attention_triton(
     block_q: int | None = None,
     block_s: int | None = None,
     num_warps: int = 4,
-    num_stages: int = 2,
+    num_stages: int | None = None,
 ) -> Tensor:
     """The kernel of `encoder_attention`: a program takes some queries of one head and sentence."""
     N, H, D = len(qkv), num_heads, qkv.shape[1] // (3 * num_heads)
-    # short sentences: small tiles waste less; two sizes keep the number of compilations low
-    block_q = block_q or (64 if max_length > 32 else 32)
-    block_s = block_s or (64 if max_length > 32 else 32)
+    # small tiles waste less on short sentences, and fp32 products hold them in registers;
+    # few sizes keep the number of compilations low
+    tile = 16 if qkv.dtype == torch.float32 else 64 if max_length > 32 else 32
+    block_q, block_s = block_q or tile, block_s or tile
+    num_stages = num_stages or (1 if qkv.dtype == torch.float32 else 2)
     assert qkv.shape[1] == 3 * H * D
     assert qkv.is_contiguous()
     out = torch.empty(N, H * D, dtype=qkv.dtype, device=qkv.device)

@@ -100,35 +100,34 @@ def _self_attention_kernel(
     prefix_row = tl.load(prefix_rows_ptr + slot).to(tl.int64)
     length = tl.where(is_active, tl.minimum(length, T), 0)
 
-    # each lane of BLOCK_T runs a softmax of its own, so that the loop needs no exchange between
-    # warps; all lanes are brought together after it
+    best = tl.full([BLOCK_K * BLOCK_H], -1.0e38, tl.float32)
+    total = tl.zeros([BLOCK_K * BLOCK_H], tl.float32)
+    attended = tl.zeros([BLOCK_K * BLOCK_H, D], tl.float32)
     lane = tl.arange(0, BLOCK_T)
-    best = tl.full([BLOCK_T, BLOCK_K * BLOCK_H], -1.0e38, tl.float32)
-    total = tl.zeros([BLOCK_T, BLOCK_K * BLOCK_H], tl.float32)
-    attended = tl.zeros([BLOCK_T, BLOCK_K * BLOCK_H, D], tl.float32)
-    table_ptr = indirection_ptr + (slot * K + beam[None, :]) * T  # [1, R]
+    table_ptr = indirection_ptr + (slot * K + beam[:, None]) * T  # [R, 1]
     k_slot_ptr = k_ptr + slot * slot_stride
     v_slot_ptr = v_ptr + slot * slot_stride
-    position = 1 + lane
-    source = tl.load(table_ptr + position[:, None], (position < T)[:, None] & is_row[None, :], 0)
+    is_in_table = (1 + lane < T)[None, :] & is_row[:, None]
+    source = tl.load(table_ptr + 1 + lane[None, :], mask=is_in_table, other=0)
     for start in tl.range(1, length, BLOCK_T, num_stages=NUM_STAGES):
         position = start + lane
-        is_cached = (position < length)[:, None] & is_row[None, :]  # [BLOCK_T, R]
-        offset = position.to(tl.int64)[:, None] * position_stride + source.to(tl.int64) * (H * D)
-        offset = offset[:, :, None] + head_offset[None, :, :]  # [BLOCK_T, R, D]
+        is_cached = (position < length)[None, :] & is_row[:, None]  # [R, BLOCK_T]
+        offset = position.to(tl.int64)[None, :] * position_stride + source.to(tl.int64) * (H * D)
+        offset = offset[:, :, None] + head_offset[:, None, :]  # [R, BLOCK_T, D]
         k = tl.load(k_slot_ptr + offset, mask=is_cached[:, :, None], other=0.0)
         v = tl.load(v_slot_ptr + offset, mask=is_cached[:, :, None], other=0.0)
         # the next tile's table entries travel while this one is worked on
         position += BLOCK_T
-        is_next = (position < length)[:, None] & is_row[None, :]
-        source = tl.load(table_ptr + position[:, None], is_next, 0)
-        score = tl.sum(q[None, :, :] * k.to(tl.float32), axis=2)  # [BLOCK_T, R]
+        is_next = (position < length)[None, :] & is_row[:, None]
+        source = tl.load(table_ptr + position[None, :], mask=is_next, other=0)
+        score = tl.sum(q[:, None, :] * k.to(tl.float32), axis=2)  # [R, BLOCK_T]
         score = tl.where(is_cached, score, -3.0e38)  # below the first `best`: its weight is 0
-        new_best = tl.maximum(best, score)
+        new_best = tl.maximum(best, tl.max(score, axis=1))
         shrink = tl.exp2(best - new_best)
-        weight = tl.exp2(score - new_best)
-        total = total * shrink + weight
-        attended = attended * shrink[:, :, None] + weight[:, :, None] * v.to(tl.float32)
+        weight = tl.exp2(score - new_best[:, None])
+        total = total * shrink + tl.sum(weight, axis=1)
+        weighted = tl.sum(weight[:, :, None] * v.to(tl.float32), axis=1)  # [R, D]
+        attended = attended * shrink[:, None] + weighted
         best = new_best
 
     prefix_offset = prefix_row * prefix_stride + head_offset
@@ -137,14 +136,14 @@ def _self_attention_kernel(
     v_prefix = tl.load(prefix_v_ptr + prefix_offset, mask=is_read, other=0.0).to(tl.float32)
     score_prefix = tl.sum(q * k_prefix, axis=1)  # [R]
     score_own = tl.sum(q * k_own.to(tl.float32), axis=1)
-    row_best = tl.maximum(tl.max(best, axis=0), tl.maximum(score_prefix, score_own))
-    weight_prefix = tl.exp2(score_prefix - row_best)
-    weight_own = tl.exp2(score_own - row_best)
-    shrink = tl.exp2(best - row_best[None, :])
-    row_total = tl.sum(total * shrink, axis=0) + weight_prefix + weight_own
-    out = tl.sum(attended * shrink[:, :, None], axis=0)  # [R, D]
-    out += weight_prefix[:, None] * v_prefix + weight_own[:, None] * v_own.to(tl.float32)
-    out = tl.where(is_active, out / row_total[:, None], 0.0)
+    new_best = tl.maximum(best, tl.maximum(score_prefix, score_own))
+    shrink = tl.exp2(best - new_best)
+    weight_prefix = tl.exp2(score_prefix - new_best)
+    weight_own = tl.exp2(score_own - new_best)
+    total = total * shrink + weight_prefix + weight_own
+    attended = attended * shrink[:, None] + weight_prefix[:, None] * v_prefix
+    attended += weight_own[:, None] * v_own.to(tl.float32)
+    out = tl.where(is_active, attended / total[:, None], 0.0)
     out_offset = activation_row[:, None] * (H * D) + head_offset
     tl.store(out_ptr + out_offset, out.to(out_ptr.dtype.element_ty), mask=is_row[:, None])
 
@@ -176,7 +175,7 @@ def self_decode_attention_triton(
     n, K, (_, T, _, H, D) = len(slot_ids), beam_size, k_cache.shape
     block_k = block_k or min(triton.next_power_of_2(K), 8)
     block_h = block_h or max(1, 4 // block_k)
-    block_t = block_t or max(1, 1024 * num_warps // (block_k * block_h * D))
+    block_t = block_t or max(1, 2048 * num_warps // (block_k * block_h * D))
     assert qkv.shape == (n * K, 3 * H * D)
     assert qkv.is_contiguous()
     assert indirection.shape[1:] == (K, T)

@@ -34,9 +34,9 @@ def test_twin_agrees_with_single_sentences():
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("lengths", [[1], [7, 1, 32, 17], [65, 3, 130], [33]], ids=str)
+@pytest.mark.parametrize("lengths", [[1], [7, 1, 32, 17], [65, 3, 70], [33]], ids=str)
 def test_kernel_agrees_with_twin(device, dtype, lengths):
-    check_against_twin(build(lengths, H=3, D=16, dtype=dtype, device=device))
+    check_against_twin(build(lengths, H=2, D=16, dtype=dtype, device=device))
 
 
 @pytest.mark.parametrize("D", [32, 64, 128])
@@ -73,4 +73,5 @@ def test_nan_stays_in_its_sentence(device):
 
 
 def test_long_sentence(device):
-    check_against_twin(build([1, 1023], H=1, D=16, device=device))
+    batch = build([1, 2000], H=1, D=16, device=device)
+    check_against_twin(batch, block_q=64, block_s=64 if device == "cuda" else 512)
