@@ -6,7 +6,7 @@ language token stands before the source. Token names in a text, such as `</s>`, 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from nllb_cli.errors import UsageError
@@ -36,8 +36,8 @@ class Tokenizer:
     """True when the source language goes last, as checkpoints of transformers before 4.28 want."""
     notes: tuple[str, ...]
     """What a person should be told about this tokeniser before a run."""
-    _pieces: Pieces
-    _names: Mapping[int, str]
+    _pieces: Pieces = field(repr=False)
+    _names: Mapping[int, str] = field(repr=False)
     """Pieces that stand for text; `▁` is a space."""
 
     def encode(self, texts: Sequence[str], source_lang: str | None = None) -> list[list[int]]:
@@ -111,6 +111,8 @@ def load_tokenizer(
         if token_id in names and token_id not in files.added.values():
             raise UsageError(f"--lang-id {code}={token_id}: this id is a piece of text")
     known_ids = {*names, *languages.values(), *files.added.values(), *SPECIAL_IDS.values()}
+    if files.family == "nllb" and not files.added:
+        known_ids.add(max(languages.values()) + 1)  # <mask>
     is_legacy = files.is_legacy if is_legacy is None else is_legacy
     return Tokenizer(
         family=files.family,

@@ -81,12 +81,7 @@ def language_ids(files: TokenizerFiles, first_id: int, overrides: dict[str, int]
     found = _languages_in(files.vocab, files.family) | _languages_in(files.added, files.family)
     if files.family == "m2m100":
         return _m2m100_ids(files, found) | overrides
-    standard = {c.code: first_id + k for k, c in enumerate(family_languages("nllb"))}
-    if _is_shifted(found, standard):
-        if overrides:
-            return dict(overrides)
-        raise _shifted(files.directory, found, standard)
-    return (found or standard) | overrides
+    return _nllb_ids(files.directory, found, first_id, overrides)
 
 
 def is_language_token(token: str, family: Family) -> bool:
@@ -99,6 +94,20 @@ def _languages_in(ids: Mapping[str, int], family: Family) -> dict[str, int]:
     match = _LANGUAGE_TOKEN[family].fullmatch
     candidates = ((match(token), token_id) for token, token_id in ids.items() if "_" in token)
     return {found[1]: token_id for found, token_id in candidates if found}
+
+
+def _nllb_ids(
+    directory: Path, found: dict[str, int], first_id: int, overrides: dict[str, int]
+) -> dict[str, int]:
+    """Languages follow the pieces in a fixed order, unless the files have an order of their own."""
+    standard = {c.code: first_id + k for k, c in enumerate(family_languages("nllb"))}
+    if _is_shifted(found, standard):
+        if overrides:  # the person knows better, for these languages
+            return overrides
+        raise _shifted(directory, found, standard)
+    has_own_order = any(code in standard for code in found)
+    has_own_order |= not set(found.values()).isdisjoint(standard.values())
+    return (found if has_own_order else standard | found) | overrides
 
 
 def _m2m100_ids(files: TokenizerFiles, found: dict[str, int]) -> dict[str, int]:
@@ -133,11 +142,11 @@ def _shifted(directory: Path, found: Mapping[str, int], standard: Mapping[str, i
 
 
 def _family(directory: Path, config: Mapping[str, Any]) -> Family:
-    name = config.get("tokenizer_class") or ""
+    name = str(config.get("tokenizer_class") or "")
     if name in _CLASSES:
         return _CLASSES[name]
     if name not in _GENERIC_CLASSES:
-        raise ModelError(f"{directory}: a {name} is neither of NLLB-200 nor of M2M-100")
+        raise ModelError(f"{directory}: a {name[:40]} is neither of NLLB-200 nor of M2M-100")
     return "m2m100" if (directory / "vocab.json").exists() else "nllb"
 
 
