@@ -21,13 +21,12 @@ def add_layer_norm_reference(
 
 
 @triton.jit
-def _normalize(row, is_column, weight_ptr, bias_ptr, column, E: tl.constexpr, EPS: tl.constexpr):
+def _normalize(row, is_column, weight, bias, E: tl.constexpr, EPS: tl.constexpr):
     mean = tl.sum(row, axis=0) / E
     centered = tl.where(is_column, row - mean, 0.0)
     variance = tl.sum(centered * centered, axis=0) / E
-    weight = tl.load(weight_ptr + column, mask=is_column, other=0.0).to(tl.float32)
-    bias = tl.load(bias_ptr + column, mask=is_column, other=0.0).to(tl.float32)
-    return centered * (1.0 / tl.sqrt(variance + EPS)) * weight + bias
+    scale = 1.0 / tl.sqrt(variance + EPS)
+    return centered * scale * weight.to(tl.float32) + bias.to(tl.float32)
 
 
 @triton.jit
@@ -44,12 +43,14 @@ def _add_layer_norm_kernel(
 ):
     column = tl.arange(0, BLOCK_E)
     is_column = column < E
+    weight = tl.load(weight_ptr + column, mask=is_column, other=0.0)
+    bias = tl.load(bias_ptr + column, mask=is_column, other=0.0)
     offset = tl.program_id(0).to(tl.int64) * E + column
     row = tl.load(x_ptr + offset, mask=is_column, other=0.0).to(tl.float32)
     if HAS_DELTA:
         row += tl.load(delta_ptr + offset, mask=is_column, other=0.0).to(tl.float32)
         tl.store(x_ptr + offset, row.to(x_ptr.dtype.element_ty), mask=is_column)
-    normed = _normalize(row, is_column, weight_ptr, bias_ptr, column, E, EPS)
+    normed = _normalize(row, is_column, weight, bias, E, EPS)
     tl.store(normed_ptr + offset, normed.to(normed_ptr.dtype.element_ty), mask=is_column)
 
 
@@ -132,6 +133,8 @@ def _embed_layer_norm_kernel(
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK_E)
     is_column = column < E
+    weight = tl.load(weight_ptr + column, mask=is_column, other=0.0)
+    bias = tl.load(bias_ptr + column, mask=is_column, other=0.0)
     token = tl.load(tokens_ptr + row).to(tl.int64)
     place = tl.load(positions_ptr + row).to(tl.int64)
     word = tl.load(table_ptr + token * E + column, mask=is_column, other=0.0)
@@ -141,7 +144,7 @@ def _embed_layer_norm_kernel(
     x = (product + position.to(tl.float32)).to(word.dtype)
     offset = row * E + column
     tl.store(x_ptr + offset, x, mask=is_column)
-    normed = _normalize(x.to(tl.float32), is_column, weight_ptr, bias_ptr, column, E, EPS)
+    normed = _normalize(x.to(tl.float32), is_column, weight, bias, E, EPS)
     tl.store(normed_ptr + offset, normed.to(word.dtype), mask=is_column)
 
 
