@@ -22,6 +22,8 @@ class Record:
     """What the format's writer needs to put the row back together; nobody else looks at it."""
     error: str | None = None
     """Why this row cannot be translated (only under --on-error keep)."""
+    input: str = ""
+    """Name of the input it stands in, for messages; set where several inputs become one stream."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,8 +41,12 @@ class Segment:
     max_target_tokens: int
     """Limit on produced tokens, language token and `</s>` included (HF's max_new_tokens)."""
     is_cut: bool = False
+    is_repeated: bool = False
+    """The same segment stood in an earlier row near this one."""
     twins: list["Segment"] = field(default_factory=list)
     """Repeated segments of the same window that share this one's hypotheses."""
+    row: Any = None
+    """What `join` needs to put the row back together; nobody else looks at it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,8 +77,18 @@ class Translation:
     scores: tuple[tuple[float | None, ...], ...]
     """[target][text]; None where the model was not asked."""
     status: str = "ok"
-    """ok, blank, repeated, cut, failed: the worst of its texts."""
+    """blank, repeated, ok, limit, cut or failed: the worst of its texts (`text/segments.py`)."""
     error: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The first text in the first target language."""
+        return self.texts[0][0]
+
+    @property
+    def score(self) -> float | None:
+        """Its score; None where the model was not asked."""
+        return self.scores[0][0]
 
 
 class BatchSource(Protocol):

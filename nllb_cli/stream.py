@@ -1,0 +1,292 @@
+"""The palindrome in threads: read, split, bucket, translate, join; rows come out in order.
+
+    reader thread ─rows→ window thread ─batches→ engine thread ─results→ caller
+
+Between reading and the caller are never more than `Limits.max_open_rows` rows and the reader's
+own `READ_AHEAD_ROWS`. A caller that stops taking rows stops the reader.
+"""
+
+import math
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from time import monotonic
+
+from nllb_cli.errors import DeviceError, InputError, NllbError
+from nllb_cli.options import OnError
+from nllb_cli.prefetch import Prefetch
+from nllb_cli.records import Batch, Engine, Hypothesis, Record, Segment, Translation
+from nllb_cli.text.buckets import Limits, Window
+from nllb_cli.text.segments import (
+    MARKS,
+    Codec,
+    OpenRow,
+    SplitRules,
+    Splitter,
+    deliver,
+    join,
+    place,
+)
+
+READ_AHEAD_ROWS = 2048
+CHUNK_ROWS = 512
+TICK_S = 0.2
+MAX_LOST_IN_A_ROW = 8
+"""So many rows that fail one after the other mean that the engine is broken, not the rows."""
+Finished = tuple[Segment, tuple[Hypothesis, ...]]
+
+
+@dataclass(slots=True)
+class RunStats:
+    """What has come out so far."""
+
+    rows: int = 0
+    marks: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MARKS, 0))
+    """Rows by status."""
+    source_tokens: int = 0
+    target_tokens: int = 0
+    started: float = field(default_factory=monotonic)
+    engine_waited_s: float = 0.0
+    """How long the engine had nothing to do."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Since the start."""
+        return monotonic() - self.started
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """How a stream runs."""
+
+    rules: SplitRules = SplitRules()
+    on_error: OnError = "fail"
+    limits: Limits = Limits()
+    pause_s: float | None = 0.05
+    """A pause in the input this long sends on what is there; None: windows are always full."""
+    prime_rows: int = 0
+    """So many first records were translated in an earlier run and are only looked at."""
+
+
+class Stream:
+    """One run of records through an engine."""
+
+    def __init__(self, engine: Engine, codec: Codec, options: StreamOptions) -> None:
+        self.stats = RunStats()
+        self._engine = engine
+        self._codec = codec
+        self._options = options
+        self._order: deque[OpenRow] = deque()
+        self._opened_chars = 0  # written by the window thread alone
+        self._closed_chars = 0  # written by the caller's thread alone
+        self._room = threading.Event()
+        self._is_stopping = False
+        self._grace_s: float | None = None
+        self._deadline = math.inf
+        self.has_ended = False
+        """True once no thread of this run is alive."""
+
+    def run(self, records: Iterable[Record | None]) -> Iterator[list[Translation]]:
+        """Yield the translations of all records, in order, as lists of what is ready.
+
+        A None among the records is nothing but a sign not to wait for those behind it. The list
+        may be empty: one comes every `TICK_S` at least, so that the caller can look around.
+        """
+        self._rows = Prefetch(records, READ_AHEAD_ROWS, "reader")
+        self._batches = Prefetch(self._window(), 1 << 30, "window")
+        self._tracked = _Tracked(self._batches)
+        self._results = Prefetch(self._translate(), 1 << 30, "engine")
+        for thread in self._threads():
+            thread.start()
+        try:
+            while not self._results.is_exhausted and monotonic() < self._deadline:
+                results = self._results.take(CHUNK_ROWS, TICK_S)
+                deliver(results, self._codec)
+                self._count(results)
+                yield from self._ready_rows()
+                self._heed_request()
+            yield from self._ready_rows()
+            for thread in self._threads():
+                if thread.error is not None:
+                    raise thread.error
+            assert self._is_stopping or not self._order, "rows were lost"
+        finally:
+            self.close()
+
+    def request_stop(self, grace_s: float) -> None:
+        """Read no more; what the engine has in hand may still come out for a while.
+
+        Does nothing but note it, so that a signal handler may call it at any moment.
+        """
+        self._grace_s = grace_s
+
+    def _heed_request(self) -> None:
+        if self._grace_s is not None and not self._is_stopping:
+            self._is_stopping = True
+            self._deadline = monotonic() + self._grace_s
+            self._rows.stop()
+            self._batches.stop()
+            self._room.set()
+
+    def close(self) -> None:
+        """Stop all threads; those that hang in a read or in the engine die with the process."""
+        self._is_stopping = True
+        for thread in self._threads():
+            thread.stop()
+        self._room.set()
+        self.has_ended = all(thread.join(0.5) for thread in self._threads())
+
+    def _threads(self) -> tuple[Prefetch[Finished], Prefetch[Batch], Prefetch[Record]]:
+        return self._results, self._batches, self._rows
+
+    def _window(self) -> Iterator[Batch]:
+        options = self._options
+        splitter = Splitter(self._codec, options.rules)
+        window = Window(options.limits)
+        is_exact = options.pause_s is None
+        num_primed = 0
+        while num_primed < options.prime_rows and not self._rows.is_exhausted:
+            records = self._rows.take(options.prime_rows - num_primed)
+            window.prime(splitter.split(records))
+            num_primed += len(records)
+        while not self._rows.is_exhausted:
+            num_rows = min(CHUNK_ROWS, options.limits.window_rows - window.num_rows)
+            timeout_s = options.pause_s if window.num_rows else None
+            rows = splitter.split(self._rows.take(num_rows, timeout_s, is_exact))
+            is_bad = options.on_error == "fail" and _cut_after_failed(rows)
+            self._opened_chars += sum([row.num_chars for row in rows])
+            window.add(rows)
+            self._order.extend(rows)
+            if window.is_full or is_bad or len(rows) < (num_rows if is_exact else 1):
+                yield from window.empty()
+                self._results.wake()
+                self._wait_for_room()
+            if is_bad:
+                return
+        yield from window.empty()
+
+    def _wait_for_room(self) -> None:
+        limits = self._options.limits
+        while not self._is_stopping:
+            self._room.clear()
+            is_free = len(self._order) + limits.window_rows <= limits.max_open_rows
+            open_chars = self._opened_chars - self._closed_chars
+            if is_free and open_chars <= limits.max_open_chars:
+                return
+            self._room.wait()
+
+    def _translate(self) -> Iterator[Finished]:
+        tracked = self._tracked
+        while True:
+            try:
+                for segment, hypotheses in self._engine.translate(tracked):
+                    tracked.in_flight.discard(segment)
+                    yield segment, hypotheses
+                return
+            except NllbError:
+                raise
+            except Exception as error:
+                if not tracked.in_flight:
+                    raise
+                yield from self._one_by_one(error)
+
+    def _one_by_one(self, cause: Exception) -> Iterator[Finished]:
+        """Find the rows on which the engine fails, and translate the others."""
+        segments = sorted(self._tracked.in_flight, key=lambda segment: segment.record.index)
+        self._tracked.in_flight.clear()
+        num_lost = 0
+        for segment in segments:
+            try:
+                yield from self._engine.translate(_Single(segment))
+                num_lost = 0
+            except NllbError:
+                raise
+            except Exception as error:
+                num_lost += 1
+                if num_lost == min(MAX_LOST_IN_A_ROW, len(segments)) > 1:
+                    places = f"{place(segments[0].record)} to {place(segments[-1].record)}"
+                    raise DeviceError(f"{places}: the engine failed: {_one_line(cause)}") from cause
+                for lost in (segment, *segment.twins):
+                    lost.row.fail(f"the engine failed on this row: {_one_line(error)}")
+                yield segment, ()
+
+    def _count(self, results: list[Finished]) -> None:
+        stats = self.stats
+        stats.engine_waited_s = self._batches.waited_s
+        for segment, hypotheses in results:
+            stats.source_tokens += len(segment.source_tokens)
+            for hypothesis in hypotheses:
+                stats.target_tokens += len(hypothesis.tokens) + 1
+
+    def _ready_rows(self) -> Iterator[list[Translation]]:
+        """Take the finished rows from the front."""
+        order, marks = self._order, self.stats.marks
+        ready: list[Translation] = []
+        num_chars = 0
+        failed = None
+        while order and order[0].num_waiting == 0:
+            row = order.popleft()
+            num_chars += row.num_chars
+            if row.error is not None and self._options.on_error == "fail":
+                failed = row
+                break
+            translation = join(row)
+            marks[translation.status] += 1
+            ready.append(translation)
+        self.stats.rows += len(ready)
+        self._closed_chars += num_chars
+        yield ready
+        self._room.set()
+        if failed is not None:
+            raise InputError(f"{place(failed.record)}: {failed.error}")
+
+
+class _Tracked:
+    """A batch source that remembers what the engine has in hand."""
+
+    def __init__(self, batches: Prefetch[Batch]) -> None:
+        self.in_flight: set[Segment] = set()
+        self._batches = batches
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._batches.is_exhausted
+
+    def take(self, wait: bool) -> Batch | None:
+        while True:
+            batches = self._batches.take(1, None if wait else 0)
+            if batches:
+                self.in_flight.update(batches[0].segments)
+                return batches[0]
+            if not wait or self._batches.is_exhausted:
+                return None
+
+
+class _Single:
+    """A batch source of one segment."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._batch: Batch | None = Batch([segment])
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self._batch is None
+
+    def take(self, wait: bool) -> Batch | None:
+        batch, self._batch = self._batch, None
+        return batch
+
+
+def _cut_after_failed(rows: list[OpenRow]) -> bool:
+    """Drop what follows the first failed row; tell whether there is one."""
+    for position, row in enumerate(rows):
+        if row.error is not None:
+            del rows[position + 1 :]
+            return True
+    return False
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__

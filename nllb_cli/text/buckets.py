@@ -1,0 +1,127 @@
+"""Group segments by length, a window at a time, into batches under a token budget.
+
+What is held: at most `max_open_rows` rows stand between the reader's queue and the writer
+(`Limits.max_open_rows` = four windows), however slow one of them is. A new window is begun
+only when a whole one fits; so a row that does not finish stops the reading, not the memory.
+A window also closes at `window_chars` characters, so that long rows count for what they weigh.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from nllb_cli.records import Batch, Segment
+from nllb_cli.text.segments import OpenRow
+
+BLOCK_ROWS = 4096
+"""Repeated rows are looked for within aligned blocks of this many input rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much is read ahead and how much goes through the encoder together."""
+
+    window_rows: int = 4096
+    """Rows that are read ahead and sorted together."""
+    window_chars: int = 4_000_000
+    max_batch_tokens: int = 4096
+    """Padded source tokens of a batch, times its targets."""
+    max_batch_rows: int = 256
+
+    @property
+    def max_open_rows(self) -> int:
+        """At most this many rows are between reading and writing."""
+        return 4 * self.window_rows
+
+    @property
+    def max_open_chars(self) -> int:
+        """At most this many characters are between reading and writing, one window over."""
+        return 4 * self.window_chars
+
+
+class Window:
+    """Segments that will be sorted together; repeated ones become twins of the first.
+
+    Whether a segment counts as repeated depends on its block of the input alone, not on where
+    windows happen to end, so that a resumed run marks the same rows.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.num_rows = 0
+        self.num_chars = 0
+        self._number = 0
+        self._segments: list[Segment] = []
+        self._seen: dict[tuple[int, ...], Segment] = {}
+        self._block, self._input = -1, ""
+
+    @property
+    def is_full(self) -> bool:
+        """True once it should be emptied before the next row."""
+        return (
+            self.num_rows >= self.limits.window_rows or self.num_chars >= self.limits.window_chars
+        )
+
+    def prime(self, rows: Iterable[OpenRow]) -> None:
+        """See rows that were translated in an earlier run, so that their repeats are known."""
+        for row in rows:
+            self._enter_block(row)
+            for segment in row.segments:
+                self._seen.setdefault(_key(segment), segment)
+
+    def add(self, rows: list[OpenRow]) -> None:
+        """Take the segments of some rows in; the rows forget them, so that nothing is a cycle."""
+        number, segments = self._number, self._segments
+        self.num_rows += len(rows)
+        for row in rows:
+            self._enter_block(row)
+            self.num_chars += row.num_chars
+            row.window = number
+            for segment in row.segments:
+                key = _key(segment)
+                first = self._seen.setdefault(key, segment)
+                if first is not segment:
+                    segment.is_repeated = True
+                    if first.row.window == number:
+                        first.twins.append(segment)
+                        continue
+                    self._seen[key] = segment
+                segments.append(segment)
+            row.segments = ()
+
+    def empty(self) -> list[Batch]:
+        """Hand the window's segments over, longest first."""
+        batches = bucketed(self._segments, self.limits)
+        self._segments = []
+        self.num_rows = self.num_chars = 0
+        self._number += 1
+        return batches
+
+    def _enter_block(self, row: OpenRow) -> None:
+        record = row.record
+        block = record.index // BLOCK_ROWS
+        if block != self._block or record.input is not self._input:
+            self._block, self._input = block, record.input
+            self._seen = {}
+
+
+def _key(segment: Segment) -> tuple[int, ...]:
+    """What makes two segments of a run the same; their limits follow from their lengths."""
+    return (*segment.source_tokens, -1, *segment.target_ids)
+
+
+def bucketed(segments: Iterable[Segment], limits: Limits) -> list[Batch]:
+    """Batches of similar length, longest first, each under the token budget."""
+    ordered = sorted(segments, key=_num_tokens, reverse=True)
+    batches = []
+    start = 0
+    while start < len(ordered):
+        longest = ordered[start]
+        cost = len(longest.source_tokens) * len(longest.target_ids)
+        num_rows = max(1, min(limits.max_batch_rows, limits.max_batch_tokens // max(cost, 1)))
+        batches.append(Batch(ordered[start : start + num_rows]))
+        start += num_rows
+    return batches
+
+
+def _num_tokens(segment: Segment) -> int:
+    return len(segment.source_tokens)

@@ -1,0 +1,142 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nllb_cli.records import Hypothesis, Record
+from nllb_cli.text.segments import MARKS, SplitRules, Splitter, deliver, join, place
+from tests.conftest import ByteTokenizer
+
+FRENCH, BOTH = ("fra_Latn",), ("fra_Latn", "deu_Latn")
+
+
+def split(*records, **rules):
+    return Splitter(ByteTokenizer(), SplitRules(**rules)).split(records)
+
+
+def run(*records, finish="eos", **rules):
+    """Records through split, an engine that gives sources back, and join."""
+    rows = split(*records, **rules)
+    segments = [segment for row in rows for segment in row.segments]
+    results = [
+        (s, tuple(Hypothesis(s.source_tokens[1:-1], -n, finish) for n in range(len(s.target_ids))))
+        for s in segments
+    ]
+    deliver(results[::-1], ByteTokenizer())
+    assert all(row.num_waiting == 0 for row in rows)
+    return [join(row) for row in rows]
+
+
+def test_one_text_is_one_segment():
+    (row,) = split(Record(0, ("Hello.",), "eng_Latn", FRENCH))
+    (segment,) = row.segments
+    assert segment.source_tokens == [300, *[b + 4 for b in b"Hello."], 2]
+    assert segment.target_ids == (301,)
+    assert segment.max_target_tokens == 2 * 6 + 50
+    assert row.num_waiting == 1
+
+
+@given(st.lists(st.lists(st.one_of(st.none(), st.text(), st.sampled_from(["", " ", "\t\u3000"])),
+                         min_size=2, max_size=2)))  # fmt: skip
+def test_texts_come_back_to_their_places(table):
+    records = [Record(i, tuple(texts), "eng_Latn", BOTH) for i, texts in enumerate(table)]
+    translations = run(*records)
+    assert [t.texts for t in translations] == [(tuple(texts),) * 2 for texts in table]
+
+
+@pytest.mark.parametrize("text", ["", " ", "\t\n", "\u3000\xa0\u2028", None])
+def test_blank_texts_are_no_segments_and_stay_as_they_are(text):
+    record = Record(0, (text,), "eng_Latn", BOTH)
+    assert split(record)[0].segments == ()
+    (translation,) = run(record)
+    assert translation.texts == ((text,), (text,))
+    assert translation.scores == ((None,), (None,))
+    assert translation.status == "blank"
+
+
+def test_text_without_pieces_stays_as_it_is():
+    class Deaf(ByteTokenizer):
+        def encode(self, texts, source_lang):
+            return [[300, 2] for _ in texts]
+
+    (row,) = Splitter(Deaf(), SplitRules()).split([Record(0, ("\u200b",), "eng_Latn", FRENCH)])
+    assert row.num_waiting == 0
+    assert join(row).texts == (("\u200b",),)
+
+
+def test_scores_stand_beside_their_texts():
+    (translation,) = run(Record(0, ("a", None), "eng_Latn", BOTH))
+    assert translation.scores == ((0, None), (-1, None))
+
+
+def test_limit_counts_pieces_without_specials():
+    record = Record(0, ("x" * 10,), "eng_Latn", FRENCH)
+    assert split(record, max_source_tokens=10)[0].error is None
+    error = split(record, max_source_tokens=9)[0].error
+    assert error.startswith("the source has 10 tokens and the limit is 9; --too-long cut")
+
+
+def test_cut_keeps_the_beginning_and_says_so():
+    (translation,) = run(
+        Record(0, ("0123456789",), "eng_Latn", FRENCH), max_source_tokens=4, too_long="cut"
+    )
+    assert translation.texts == (("0123",),)
+    assert translation.status == "cut"
+
+
+def test_a_failed_text_fails_its_row_and_leaves_nulls():
+    record = Record(0, ("short", "far too long", None), "eng_Latn", BOTH)
+    (translation,) = run(record, max_source_tokens=6)
+    assert translation.texts == (("", "", None),) * 2
+    assert translation.status == "failed"
+    assert "12 tokens" in translation.error
+
+
+def test_error_of_the_reader_stays():
+    (translation,) = run(Record(0, ("x",), "eng_Latn", FRENCH, error="invalid UTF-8"))
+    assert (translation.texts, translation.error) == ((("",),), "invalid UTF-8")
+
+
+def test_languages_of_rows_are_resolved_and_mixed():
+    records = [
+        Record(0, ("a",), "English", ("fr",)),
+        Record(1, ("b",), "fra_Latn", ("de",)),
+        Record(2, ("c",), "klingon", ("de",)),
+        Record(3, ("d",), "eng_Latn", ("klingon",)),
+    ]
+    rows = split(*records)
+    assert [[s.source_tokens[0] for s in row.segments] for row in rows] == [[300], [301], [], []]
+    assert [[s.target_ids for s in row.segments] for row in rows] == [[(301,)], [(302,)], [], []]
+    assert all('language "klingon" is not in this model' in row.error for row in rows[2:])
+
+
+def test_status_is_the_worst_of_the_texts():
+    assert MARKS == ("blank", "repeated", "ok", "limit", "cut", "failed")
+    (translation,) = run(Record(0, ("", "a"), "eng_Latn", FRENCH))
+    assert translation.status == "ok"
+    (translation,) = run(Record(0, ("", "a"), "eng_Latn", FRENCH), finish="length")
+    assert translation.status == "limit"
+
+
+def test_scores_that_are_not_finite_fail_the_row():
+    (translation,) = run(Record(0, ("a",), "eng_Latn", FRENCH), finish="invalid")
+    assert translation.status == "failed"
+    assert "--dtype float32" in translation.error
+
+
+def test_twins_share_a_result_even_if_the_first_row_failed():
+    rows = split(*[Record(i, ("a", f"{i}"), "eng_Latn", FRENCH) for i in range(3)])
+    first, second, third = (row.segments for row in rows)
+    first[0].twins += [second[0], third[0]]
+    for segment in (second[0], third[0]):
+        segment.is_repeated = True
+    rows[0].fail("its other text is bad")
+    results = [(first[0], (Hypothesis([69], -1.0, "eos"),))]
+    results += [(s[1], (Hypothesis([70], -1.0, "eos"),)) for s in (second, third)]
+    deliver(results, ByteTokenizer())
+    assert [join(row).texts for row in rows] == [(("", ""),), (("A", "B"),), (("A", "B"),)]
+    assert [join(row).status for row in rows] == ["failed", "ok", "ok"]
+
+
+def test_place_names_input_and_row():
+    assert place(Record(6, ("a",), "eng_Latn", FRENCH, input="a.txt")) == "a.txt:7"
+    assert place(Record(6, ("a",), "eng_Latn", FRENCH)) == "row 7"
