@@ -13,6 +13,7 @@ class ExitCode(IntEnum):
     MODEL = 4
     DEVICE = 5
     INTERRUPTED = 130
+    PIPE_CLOSED = 141
     TERMINATED = 143
 
 

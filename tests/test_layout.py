@@ -18,9 +18,12 @@ MAY_IMPORT = {
     "engine": LEAVES | {"engine", "model", "kernels"},
     "text": LEAVES | {"text", "languages"},
     "io": LEAVES | {"io"},
-    "pipeline": LEAVES | {"io", "text", "engine", "model", "languages"},
-    "cli": LEAVES | {"pipeline", "languages", "commands", "__version__"},
-    "commands": LEAVES | {"pipeline", "languages", "commands", "__version__"},
+    "prefetch": set(),
+    "stream": LEAVES | {"prefetch", "text"},
+    "pipeline": LEAVES | {"stream", "text", "engine", "model", "languages"},
+    "jobs": LEAVES | {"io"},
+    "cli": LEAVES | {"commands"},
+    "commands": LEAVES | {"pipeline", "jobs", "stream", "languages", "commands"},
 }
 
 

@@ -1,0 +1,242 @@
+"""The options of the commands, each named once."""
+
+from typing import Annotated
+
+import typer
+
+_ROWS = "Rows and columns"
+_MODEL = "Model and device"
+_SEARCH = "Search"
+_RUN = "Long runs"
+_SHOW = "What is shown"
+
+Inputs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="INPUT...", help="Files, directories or globs; - is stdin.", show_default=False
+    ),
+]
+Output = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="Where to write; without it, stdout."),
+]
+OutputDir = Annotated[
+    str | None,
+    typer.Option(metavar="DIR", help="Where to write, a file an input, under the inputs' names."),
+]
+SourceLang = Annotated[
+    str,
+    typer.Option("--src", metavar="LANG", help="Language of the text: code, tag or English name."),
+]
+TargetLangs = Annotated[
+    str,
+    typer.Option("--tgt", metavar="LANG", help="Language to translate into; several with commas."),
+]
+
+Format = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="lines, jsonl or parquet; without it, by the file's suffix, and lines for stdin.",
+        rich_help_panel=_ROWS,
+    ),
+]
+Field = Annotated[
+    str,
+    typer.Option(
+        "--field",
+        "--column",
+        metavar="NAME",
+        help="Field or column to translate; several with commas.",
+        rich_help_panel=_ROWS,
+    ),
+]
+OutputField = Annotated[
+    str | None,
+    typer.Option(
+        "--output-field",
+        "--output-column",
+        metavar="NAME",
+        help="Field or column for the translation [default: translation]; "
+        "{field} and {tgt} in it are filled in.",
+        rich_help_panel=_ROWS,
+    ),
+]
+SourceField = Annotated[
+    str | None,
+    typer.Option(
+        "--src-field",
+        metavar="NAME",
+        help="Field or column with each row's own language; --src where it is empty.",
+        rich_help_panel=_ROWS,
+    ),
+]
+TargetField = Annotated[
+    str | None,
+    typer.Option(
+        "--tgt-field",
+        metavar="NAME",
+        help="Field or column with each row's own target; --tgt where it is empty.",
+        rich_help_panel=_ROWS,
+    ),
+]
+Status = Annotated[
+    bool,
+    typer.Option(
+        "--status",
+        help="Add a field or column `status`: ok, blank, repeated, limit, cut or failed "
+        "(for lines, a file OUTPUT.status).",
+        rich_help_panel=_ROWS,
+    ),
+]
+OnError = Annotated[
+    str,
+    typer.Option(
+        metavar="WHAT",
+        help="At a bad row: fail, or keep (an empty translation, an error text, exit code 1).",
+        rich_help_panel=_ROWS,
+    ),
+]
+Skip = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=0, help="Leave out the first N rows of each input.", rich_help_panel=_ROWS
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=0, help="Translate at most N rows of each input.", rich_help_panel=_ROWS
+    ),
+]
+Shard = Annotated[
+    str | None,
+    typer.Option(
+        metavar="I/N",
+        help="Translate the I-th of N equal slices of each input; `nllb merge` joins them.",
+        rich_help_panel=_ROWS,
+    ),
+]
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR|ID",
+        help="Checkpoint directory or hub id [default: $NLLB_MODEL, else the bundled model].",
+        rich_help_panel=_MODEL,
+    ),
+]
+Revision = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Branch, tag or commit of a hub model.", rich_help_panel=_MODEL
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="auto, cpu, cuda or cuda:N; auto is the first GPU, else the CPU.",
+        rich_help_panel=_MODEL,
+    ),
+]  # fmt: skip
+Dtype = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="auto, float32, bfloat16 or float16; auto is bfloat16 on a GPU, float32 on a CPU.",
+        rich_help_panel=_MODEL,
+    ),
+]
+GpuMemory = Annotated[
+    float,
+    typer.Option(
+        metavar="SHARE", help="Share of the free GPU memory to use.", rich_help_panel=_MODEL
+    ),
+]
+MaxBatchRows = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Decode at most N rows together [default: what memory allows].",
+        rich_help_panel=_MODEL,
+    ),
+]
+
+Beam = Annotated[
+    int, typer.Option(metavar="N", help="Beams a row; 1 is greedy.", rich_help_panel=_SEARCH)
+]
+LengthPenalty = Annotated[
+    float,
+    typer.Option(metavar="A", help="Score is log-probability / length^A.", rich_help_panel=_SEARCH),
+]
+EarlyStopping = Annotated[
+    str,
+    typer.Option(
+        metavar="WHEN", help="false, true or never, as in transformers.", rich_help_panel=_SEARCH
+    ),
+]
+MaxSourceTokens = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Longest source [default: what the model has positions for].",
+        rich_help_panel=_SEARCH,
+    ),
+]
+MaxTargetTokens = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=2,
+        help="Longest translation [default: twice the row's source tokens + 50, at most 512].",
+        rich_help_panel=_SEARCH,
+    ),
+]
+TooLong = Annotated[
+    str,
+    typer.Option(
+        metavar="WHAT",
+        help="A longer source: error (it is a bad row), or cut (its beginning is translated).",
+        rich_help_panel=_SEARCH,
+    ),
+]
+
+Overwrite = Annotated[
+    bool,
+    typer.Option("--overwrite", help="Replace an existing output.", rich_help_panel=_RUN),
+]
+Resume = Annotated[
+    bool,
+    typer.Option(
+        "--resume", help="Continue where an interrupted run stopped.", rich_help_panel=_RUN
+    ),
+]
+RecordFile = Annotated[
+    str | None,
+    typer.Option(
+        "--record",
+        metavar="FILE",
+        help="Write what was run and what came out, as JSON.",
+        rich_help_panel=_RUN,
+    ),
+]
+LogJson = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Append events, one JSON object a line: start, progress, bad row, end.",
+        rich_help_panel=_RUN,
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", help="Check everything, print the plan, translate nothing.",
+        rich_help_panel=_RUN,
+    ),
+]  # fmt: skip
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Errors only on stderr.", rich_help_panel=_SHOW),
+]

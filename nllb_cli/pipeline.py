@@ -1,0 +1,138 @@
+"""The door for programs: a model that translates whatever is iterated, in order."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nllb_cli.errors import UsageError
+from nllb_cli.languages import Resolution, resolve
+from nllb_cli.model.config import read_config
+from nllb_cli.model.hub import BUNDLED_MODEL, EXAMPLE, resolve_model
+from nllb_cli.options import DecodeOptions, EngineOptions
+from nllb_cli.records import Engine, Record, Translation
+from nllb_cli.stream import Stream, StreamOptions
+from nllb_cli.text.segments import NUM_SPECIALS, SplitRules, TooLong
+from nllb_cli.text.tokenizer import load_tokenizer
+
+BUNDLED_NOTE = (
+    "using the small bundled model (everyday sentences, six languages);"
+    f" --model {EXAMPLE} is NLLB-200 with 202 languages"
+)
+
+
+class Translator:
+    """A model on a device. Weights are loaded when they are first needed."""
+
+    def __init__(
+        self,
+        model: str | Path | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        *,
+        revision: str | None = None,
+        gpu_memory: float = 0.9,
+        max_batch_rows: int | None = None,
+    ) -> None:
+        """Find the model and read its languages.
+
+        `model` is a directory or a hub id; None is `NLLB_MODEL`, else the bundled model.
+        """
+        self._options = EngineOptions(device, dtype, gpu_memory, max_batch_rows)
+        self._name = None if model is None else str(model)
+        self._revision = revision
+        self.directory = resolve_model(self._name, revision, with_weights=False)
+        self.config = read_config(self.directory)
+        self.tokenizer = load_tokenizer(self.directory)
+        self.notes = list(self.tokenizer.notes)
+        """What a person should know about this model."""
+        if self.directory == BUNDLED_MODEL:
+            self.notes.insert(0, BUNDLED_NOTE)
+        self._parameters: Any = None
+        self._engine: tuple[DecodeOptions, Engine] | None = None
+
+    def language(self, name: str) -> Resolution:
+        """Find the model's code for a code, tag or English name."""
+        try:
+            return resolve(name, self.tokenizer.languages)
+        except UsageError as error:
+            if self.directory != BUNDLED_MODEL:
+                raise
+            raise UsageError(f"{error}; --model {EXAMPLE} knows 202 languages") from None
+
+    def load(self, decode: DecodeOptions) -> Engine:
+        """Load the weights, if they are not, and return an engine with these settings."""
+        if self._engine is None or self._engine[0] != decode:
+            self._engine = (decode, self._new_engine(decode))
+        return self._engine[1]
+
+    def stream(
+        self, records: Iterable[Record | None], decode: DecodeOptions, options: StreamOptions
+    ) -> tuple[Stream, Iterator[list[Translation]]]:
+        """Return a run over records, and its translations as lists of what is ready."""
+        stream = Stream(self.load(decode), self.tokenizer, self._checked(options))
+        return stream, stream.run(records)
+
+    def translate(
+        self,
+        texts: Iterable[str | None],
+        src: str,
+        tgt: str | Sequence[str],
+        *,
+        beam: int = 4,
+        length_penalty: float = 1.0,
+        early_stopping: bool | str = False,
+        max_source_tokens: int | None = None,
+        max_target_tokens: int | None = None,
+        too_long: TooLong = "error",
+    ) -> Iterator[Translation]:
+        """Yield the translation of each text, in order, as soon as it is there.
+
+        The texts are iterated in another thread, a few thousand ahead. Several target languages
+        give each translation several `texts`; None and blank texts come back as they are.
+        """
+        source_lang = self.language(src).code
+        names = [tgt] if isinstance(tgt, str) else tgt
+        targets = tuple(self.language(name).code for name in names)
+        decode = DecodeOptions(beam, length_penalty, str(early_stopping).lower())  # type: ignore[arg-type]
+        limit = max_source_tokens or self.max_source_tokens
+        rules = SplitRules(limit, max_target_tokens, too_long)
+        records = (Record(index, (text,), source_lang, targets) for index, text in enumerate(texts))
+        _, chunks = self.stream(records, decode, StreamOptions(rules))
+        return (translation for chunk in chunks for translation in chunk)
+
+    @property
+    def max_source_tokens(self) -> int:
+        """The longest source that the model has positions for."""
+        return self.config.max_positions - NUM_SPECIALS
+
+    def close(self) -> None:
+        """Give the memory back."""
+        if self._engine is not None:
+            self._engine[1].close()
+        self._engine = self._parameters = None
+
+    def _checked(self, options: StreamOptions) -> StreamOptions:
+        """Refuse limits that the model has no positions for."""
+        rules = options.rules
+        most = self.max_source_tokens
+        if rules.max_source_tokens > most:
+            raise UsageError(
+                f"--max-source-tokens {rules.max_source_tokens}: this model takes at most {most}"
+            )
+        if rules.max_target_tokens is not None and not 2 <= rules.max_target_tokens <= most:
+            raise UsageError(f"--max-target-tokens {rules.max_target_tokens}: choose 2 to {most}")
+        return replace(options)
+
+    def _new_engine(self, decode: DecodeOptions) -> Engine:
+        import torch
+
+        from nllb_cli.engine.engine import PlainEngine
+        from nllb_cli.model.weights import load_parameters
+
+        if self._parameters is None:
+            directory = resolve_model(self._name, self._revision)
+            self._parameters = load_parameters(directory, torch.device("cpu"), torch.float32)
+        return PlainEngine(
+            self._parameters, decode, self.tokenizer.size, self._options.max_batch_rows
+        )
