@@ -4,6 +4,8 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nllb_cli import languages
 from nllb_cli.errors import ExitCode, UsageError
@@ -204,6 +206,14 @@ def test_hostile_queries_stay_in_one_short_line():
         text = str(caught.value)
         assert len(text) < 250
         assert text.isprintable()
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=30))
+@settings(max_examples=200, deadline=None)
+def test_any_query_is_answered(query):
+    answer = resolve_or_say(query, NLLB)
+    assert answer in NLLB or answer.startswith('language "')
+    assert answer.isprintable()
 
 
 def test_describe_is_in_the_order_of_ids_and_knows_added_codes():

@@ -18,6 +18,7 @@ from nllb_cli.text.vocabulary import SPECIAL_IDS, TokenizerFiles, is_language_to
 FILE_NAME = "sentencepiece.bpe.model"
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3
 _BPE = 2
+_SMALL = [bytes((value,)) for value in range(128)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +169,6 @@ def _bytes(field: int, value: bytes) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    if value < 128:
+        return _SMALL[value]
+    return bytes((value & 127 | 128,)) + _varint(value >> 7)

@@ -72,7 +72,9 @@ class Tokenizer:
     def language_id(self, code: str) -> int:
         """Return the id of a language code."""
         if code not in self.languages:
-            raise UsageError(f"language {code!r} is not in this model; `nllb langs` lists them")
+            raise UsageError(
+                f"language {code[:40]!r} is not in this model; `nllb langs` lists them"
+            )
         return self.languages[code]
 
     def decode(self, sequences: Iterable[Sequence[int]]) -> list[str]:
