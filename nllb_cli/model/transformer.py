@@ -11,7 +11,7 @@ from nllb_cli.model.config import ModelConfig
 from nllb_cli.model.parameters import DecoderLayer, EncoderLayer, Linear, Norm, Parameters
 
 # Half precision's largest value less a margin, as the checkpoints' own code clamps.
-_FP16_LIMIT = 65504.0 - 1000.0
+FP16_LIMIT = 65504.0 - 1000.0
 
 
 class PositionTable:
@@ -79,7 +79,7 @@ class Transformer:
         x = x + _linear(attended.transpose(1, 2).reshape(B, S, E), layer.out)
         x += _feed_forward(layer, x)
         if x.dtype == torch.float16:
-            x.clamp_(-_FP16_LIMIT, _FP16_LIMIT)
+            x.clamp_(-FP16_LIMIT, FP16_LIMIT)
         return x
 
     def cross_keys_values(self, encoder_output: Tensor) -> Tensor:

@@ -1,0 +1,57 @@
+"""Run a decode step at a rung of the ladder: eagerly at first, then as a captured graph."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+CAPTURE_AFTER = 12
+"""Eager steps at a rung before it is captured: a short job captures nothing."""
+
+
+def ladder(num_slots: int) -> list[int]:
+    """Batch sizes a graph each: 8, then about twice the last, and the whole."""
+    rungs, size = [], 8
+    while size < num_slots:
+        rungs.append(size)
+        size *= 2
+    return [*rungs, num_slots]
+
+
+class GraphRunner:
+    """Replays one captured decode step a rung; on a CPU every step is eager."""
+
+    def __init__(self, step: Callable[[int], None], num_slots: int, device: torch.device) -> None:
+        self.rungs = ladder(num_slots)
+        self._step = step
+        self._device = device
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self._num_steps = dict.fromkeys(self.rungs, 0)
+        self._memory: Any = None  # the pool that all graphs share; they never run at once
+
+    def rung(self, num_wanted: int) -> int:
+        """The smallest rung with so many places, else the largest."""
+        return next((n for n in self.rungs if n >= num_wanted), self.rungs[-1])
+
+    def run(self, n: int) -> None:
+        """Run one step over the first `n` places; `n` is a rung."""
+        self._num_steps[n] += 1
+        if n in self._graphs:
+            self._graphs[n].replay()
+            return
+        self._step(n)
+        if self._device.type == "cuda" and self._num_steps[n] >= CAPTURE_AFTER:
+            self._capture(n)
+
+    def is_captured(self, n: int) -> bool:
+        """Whether steps at this rung are replayed."""
+        return n in self._graphs
+
+    def _capture(self, n: int) -> None:
+        # The eager steps before have compiled every kernel, so nothing but launches is recorded.
+        torch.cuda.synchronize(self._device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._memory):
+            self._step(n)
+        self._memory = graph.pool()
+        self._graphs[n] = graph

@@ -1,0 +1,124 @@
+"""The slot engine gives the plain engine's tokens, whatever shares the slots and however few."""
+
+import math
+import random
+
+import pytest
+import torch
+
+from nllb_cli.engine.engine import PlainEngine
+from nllb_cli.engine.sizes import SlotPlan
+from nllb_cli.engine.slot_engine import SlotEngine
+from nllb_cli.model.weights import load_parameters
+from nllb_cli.options import DecodeOptions
+from nllb_cli.records import Batch
+from tests.engine.parity import ListSource, make_segments, translate
+from tests.reference import make_checkpoint
+
+LANGUAGES = (91, 93)
+
+
+@pytest.fixture
+def parameters(tmp_path, request):
+    make_checkpoint(tmp_path, seed=3, heads=2, encoder_layers=2, decoder_layers=3)
+    return load_parameters(tmp_path, torch.device("cpu"), torch.float32)
+
+
+def slot_engine(parameters, options, max_batch_rows=3, num_tokens=95):
+    plan = SlotPlan(parameters.config, options.beam_size, 4, 2**28, max_batch_rows)
+    return SlotEngine(parameters, options, num_tokens, plan)
+
+
+def random_segments(num_rows, seed, longest=19, limit=24):
+    rng = random.Random(seed)
+    lengths = [rng.randrange(1, longest) for _ in range(num_rows)]
+    rows = [[90, *(rng.randrange(4, 90) for _ in range(n)), 2] for n in lengths]
+    limits = [rng.randrange(1, limit) for _ in rows]
+    return make_segments(rows, LANGUAGES, limits)
+
+
+def assert_same(found, expected):
+    for ours, plain in zip(found, expected, strict=True):
+        assert len(ours) == len(plain) == len(LANGUAGES)
+        for hypothesis, other in zip(ours, plain, strict=True):
+            assert hypothesis.tokens == other.tokens
+            assert hypothesis.finish == other.finish
+            assert math.isclose(hypothesis.score, other.score, abs_tol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("beam_size", "penalty", "stopping"),
+    [(1, 1.0, "false"), (4, 1.0, "false"), (5, 0.0, "true"), (2, 2.0, "never")],
+)
+def test_equals_the_plain_engine(parameters, beam_size, penalty, stopping):
+    options = DecodeOptions(beam_size, penalty, stopping)
+    segments = random_segments(11, seed=beam_size)
+    segments.insert(4, make_segments([[]], LANGUAGES, [9])[0])
+    expected = translate(PlainEngine(parameters, options, 95), segments)
+    found = translate(slot_engine(parameters, options), segments)
+    assert_same(found, expected)
+
+
+def test_result_does_not_depend_on_batch_mates(parameters):
+    options = DecodeOptions(3)
+    segments = random_segments(6, seed=7)
+    together = translate(slot_engine(parameters, options, max_batch_rows=4), segments)
+    alone = [translate(slot_engine(parameters, options, 1), [s])[0] for s in segments]
+    assert_same(together, alone)
+
+
+def test_deeper_targets_get_deeper_slots(parameters):
+    """A limit over the slots' depth lets them run empty and replaces them, losing nothing."""
+    options = DecodeOptions(2)
+    segments = random_segments(5, seed=1)
+    segments[2].max_target_tokens = 140
+    engine = slot_engine(parameters, options)
+    found = translate(engine, segments, rows_per_batch=2)
+    assert engine.shape.max_target_tokens >= 140
+    assert_same(found, translate(PlainEngine(parameters, options, 95), segments))
+
+
+class PausingSource(ListSource):
+    """Has its next batch only when the engine would wait for it."""
+
+    def take(self, wait):
+        return super().take(wait) if wait else None
+
+
+def test_a_pause_in_the_input_holds_nothing_back(parameters):
+    first, second = random_segments(2, seed=2)
+    source = PausingSource([Batch([first]), Batch([second])])
+    results = slot_engine(parameters, DecodeOptions(2)).translate(source)
+    assert next(results)[0] is first
+    assert len(source.batches) == 1
+    assert [segment for segment, _ in results] == [second]
+
+
+def test_entries_and_rows_all_come_back(parameters):
+    engine = slot_engine(parameters, DecodeOptions(2))
+    for seed in range(2):
+        translate(engine, random_segments(9, seed))
+    run = engine._run
+    assert run._pool.num_free == run.shape.pool_rows - 2
+    assert sorted(run._free_entries) == list(range(run.shape.num_entries))
+
+
+def test_out_of_memory_while_encoding_halves_the_work(parameters, monkeypatch, caplog):
+    options = DecodeOptions(2)
+    segments = random_segments(8, seed=5)
+    expected = translate(PlainEngine(parameters, options, 95), segments)
+    engine = slot_engine(parameters, options)
+    engine._run = engine._run_for(24)
+    model = engine._run._model
+    encode, sizes = model.encode, []
+
+    def scarce(tokens, lengths, first_row):
+        sizes.append(len(lengths))
+        if len(lengths) > 2:
+            raise torch.OutOfMemoryError("no memory left")
+        encode(tokens, lengths, first_row)
+
+    monkeypatch.setattr(model, "encode", scarce)
+    assert_same(translate(engine, segments), expected)
+    assert max(sizes) > 2
+    assert "out of memory" in caplog.text
