@@ -49,14 +49,24 @@ def resolve_model(
     Without weights, only configuration and tokeniser come: enough to check languages first.
     """
     name = name or os.environ.get(VARIABLE)
-    path = Path(name).expanduser() if name else BUNDLED_MODEL
-    if name and not path.exists() and not _looks_like_path(name):
+    path = _local_path(name) if name else BUNDLED_MODEL
+    if name and path is None and not _looks_like_path(name):
         return _from_hub(name, revision, with_weights)
     if revision is not None:
         raise UsageError(f"--revision {revision}: goes with a hub id such as {EXAMPLE} only")
-    if not path.exists():
+    if path is None:
         raise ModelError(f"{name}: no such directory; --model takes one, or a hub id ({EXAMPLE})")
+    if not os.access(path, os.R_OK | os.X_OK if path.is_dir() else os.R_OK):
+        raise ModelError(f"{path}: you may not read it; change its permissions or its owner")
     return path
+
+
+def _local_path(name: str) -> Path | None:
+    try:
+        path = Path(name).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError):  # too long for a path, no such user, a closed folder above
+        return None
 
 
 def _looks_like_path(name: str) -> bool:

@@ -141,10 +141,28 @@ def test_flag_over_variable_over_bundled(tmp_path, monkeypatch):
     assert (BUNDLED_MODEL / "config.json").is_file()
 
 
-@pytest.mark.parametrize("name", ["./gone", "/gone/too", "~/gone", "a/b/c", "gone\\win"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "./gone",
+        "/gone/too",
+        "~/gone",
+        "~nobody-of-that-name/gone",
+        "a/b/c",
+        "gone\\win",
+        "./" + "x" * 5000,
+    ],
+    ids=lambda name: name[:10],
+)
 def test_a_path_that_is_not_there_does_not_reach_for_the_hub(name):
     with pytest.raises(ModelError, match="no such directory; --model takes one, or a hub id"):
         resolve_model(name)
+
+
+def test_a_directory_that_one_may_not_read_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(ModelError, match="you may not read it"):
+        resolve_model(str(tmp_path))
 
 
 def test_a_revision_of_a_directory_is_a_contradiction(tmp_path):
@@ -219,6 +237,7 @@ def test_another_architecture_is_refused_before_its_weights_come(hub, tmp_path):
         ("gated/model", "", "asks for your consent; give it at http"),
         ("org/model", "v9", "org/model: the hub has no revision v9"),
         ("two words", "", "neither a directory nor a hub id such as"),
+        ("x" * 5000, "", "neither a directory nor a hub id such as"),
     ],
 )
 def test_what_the_hub_refuses_is_one_line(hub, tmp_path, name, revision, expected):
