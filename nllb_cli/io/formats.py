@@ -24,35 +24,31 @@
 - Lines with several targets go to one file each, named by `{tgt}` in the output's path.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, Protocol
 
-from nllb_cli.errors import InputError, UsageError
+from nllb_cli.errors import UsageError
 from nllb_cli.io import jsonl, lines
 from nllb_cli.io.compression import without_suffix
-from nllb_cli.io.partial import (
-    Mode,
-    Partial,
-    PartialFile,
-    RowFile,
-    close_all,
-    count_lines,
-    open_partials,
-)
-from nllb_cli.io.rows import STDIN, ByteInput, blocks, count_rows
+from nllb_cli.io.delimited import DelimitedSource
+from nllb_cli.io.partial import Mode, Partial, RowFile
+from nllb_cli.io.row_files import LineSource, RowKind, RowSink, StreamSink, Write
+from nllb_cli.io.rows import STDIN
 from nllb_cli.io.sidecar import Settings, fingerprint
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 
-Format = Literal["lines", "jsonl", "parquet"]
-FORMATS: tuple[Format, ...] = ("lines", "jsonl", "parquet")
+Format = Literal["lines", "jsonl", "parquet", "csv", "tsv"]
+FORMATS: tuple[Format, ...] = ("lines", "jsonl", "parquet", "csv", "tsv")
 _BY_SUFFIX: dict[str, Format] = {
     ".txt": "lines",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".parquet": "parquet",
     ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
 }
 
 
@@ -142,7 +138,9 @@ def open_source(path: str, options: IoOptions, format: str | None = None) -> Sou
         from nllb_cli.io.parquet import ParquetSource
 
         return ParquetSource(path, options)
-    return RowSource(path, options, chosen)
+    if chosen == "csv" or chosen == "tsv":
+        return DelimitedSource(path, options, chosen)
+    return LineSource(path, options, chosen, jsonl.read if chosen == "jsonl" else lines.read)
 
 
 def open_sink(
@@ -175,7 +173,7 @@ def open_sink(
         return ParquetSink(Partial([Path(path)], settings, mode), source, options, first_row)
     writers = _writers(path, source, options)
     partial = Partial([Path(target) for target in writers], settings, mode)
-    return RowSink(partial, list(writers.values()), _errors(source.format))
+    return RowSink(partial, list(writers.values()), _kind(source))
 
 
 def _check_suffix(path: str, source: Source) -> None:
@@ -196,16 +194,16 @@ def _open_stdout(source: Source, options: IoOptions, mode: Mode) -> Sink:
     writers = _writers("stdout", source, options)
     if len(writers) > 1:
         raise UsageError("stdout takes one target and no --status for lines; name a file with -o")
-    return StreamSink(RowFile(1, "stdout", _errors(source.format)), next(iter(writers.values())))
-
-
-Write = Callable[[Translation], str]
+    kind = _kind(source)
+    return StreamSink(RowFile(1, "stdout", kind.errors), next(iter(writers.values())), kind.head)
 
 
 def _writers(path: str, source: Source, options: IoOptions) -> dict[str, Write]:
     """Return the files that an output consists of, each with what makes its rows."""
     if source.format == "jsonl":
         return {path: jsonl.write(options)}
+    if isinstance(source, DelimitedSource):
+        return {path: source.table.write}
     targets = options.target_langs or ("",)
     if len(targets) > 1 and "{tgt}" not in path:
         raise UsageError(
@@ -217,133 +215,8 @@ def _writers(path: str, source: Source, options: IoOptions) -> dict[str, Write]:
     return writers
 
 
-def _errors(format: Format) -> str:
-    """Return what becomes of a lone surrogate: its JSON escape, or a question mark."""
-    return "backslashreplace" if format == "jsonl" else "replace"
-
-
-class RowSource:
-    """Rows of a text format."""
-
-    def __init__(self, path: str, options: IoOptions, format: Format) -> None:
-        self.path = path
-        self.format = format
-        self._options = options
-        self._input = ByteInput(path)
-        self.name = self._input.name
-        self.num_bytes = self._input.num_bytes
-        self.num_rows: int | None = None
-
-    @property
-    def bytes_read(self) -> int:
-        """Bytes taken from the disk so far, comparable with `num_bytes`."""
-        return self._input.bytes_read
-
-    def count_rows(self) -> int:
-        """Count the rows by reading the file once."""
-        if self.num_rows is None:
-            if self.num_bytes is None:
-                raise UsageError(f"{self.name}: rows of a pipe cannot be counted; use a file")
-            self.num_rows = count_rows(ByteInput(self.path))
-        return self.num_rows
-
-    def records(self, start: int = 0, stop: int | None = None) -> Iterator[Record]:
-        """Yield the records of rows `start` to `stop` (exclusive) in order."""
-        if stop is not None and stop <= start:
-            return
-        rows = blocks(self._input, start)
-        read = jsonl.read if self.format == "jsonl" else lines.read
-        fails = self._options.on_error == "fail"
-        last = -1 if stop is None else stop - 1
-        for record in read(rows, self._options):
-            if record.error is not None and fails:
-                raise InputError(
-                    f"{self.place(record.index)}: {record.error};"
-                    " mend the row, or go on past bad rows with --on-error keep"
-                )
-            yield record
-            if record.index == last:
-                return
-
-    def place(self, index: int) -> str:
-        """Name a row for a person."""
-        return f"{self.name}:{index + 1}"
-
-    def close(self) -> None:
-        """Do nothing: the file is open only while it is read."""
-
-
-class StreamSink:
-    """Rows to a pipe or terminal."""
-
-    is_finished = False
-
-    def __init__(self, file: RowFile, write: Write) -> None:
-        self._file = file
-        self._write = write
-
-    @property
-    def num_rows(self) -> int:
-        """Rows taken so far."""
-        return self._file.num_rows
-
-    def write(self, translation: Translation) -> None:
-        """Take the next row."""
-        self._file.append(self._write(translation))
-
-    def flush(self) -> None:
-        """Hand all rows so far to the operating system."""
-        self._file.flush()
-
-    def finish(self) -> None:
-        """Hand the last rows over."""
-        self._file.flush()
-
-    def close(self) -> None:
-        """Hand the last rows over."""
-        self._file.flush()
-
-
-class RowSink:
-    """Rows to one or more files that take their targets' places when complete."""
-
-    def __init__(self, partial: Partial, writers: list[Write], errors: str) -> None:
-        self._partial = partial
-        self.is_finished = partial.is_finished
-        self.num_rows = 0
-        self._files: list[PartialFile] = []
-        if partial.is_finished:
-            return
-        if partial.complete_rows is None:
-            partial.begin()
-        self._files = open_partials(partial, errors, count_lines)
-        self.num_rows = self._files[0].num_rows if self._files else partial.complete_rows or 0
-        # Fewer files than writers are open only if all rows are written and some are published.
-        pairs = zip(self._files, writers, strict=partial.complete_rows is None)
-        self._pairs = [(file.append, write) for file, write in pairs]
-
-    def write(self, translation: Translation) -> None:
-        """Take the next row."""
-        for append, write in self._pairs:
-            append(write(translation))
-        self.num_rows += 1
-
-    def flush(self) -> None:
-        """Hand all rows so far to the operating system."""
-        for file in self._files:
-            file.flush()
-
-    def finish(self) -> None:
-        """Put the complete files in their places."""
-        for file in self._files:
-            file.complete()
-        self._partial.complete(self.num_rows)
-        while self._files:
-            self._files[0].publish()
-            del self._files[0]
-        self._partial.end()
-
-    def close(self) -> None:
-        """Write what is pending; without `finish`, leave a partial output."""
-        close_all(self._files)
-        self._files = []
+def _kind(source: Source) -> RowKind:
+    if isinstance(source, DelimitedSource):
+        return RowKind("replace", source.table.measure, source.table.head)
+    # A lone surrogate becomes its JSON escape, or a question mark.
+    return RowKind("backslashreplace" if source.format == "jsonl" else "replace")

@@ -40,7 +40,8 @@ class Partial:
         self.is_resumed = False
         """True if rows of an earlier run are to be kept."""
         self._settings = settings
-        check_folder(targets[0].parent)
+        for target in targets:
+            _check_target(target)
         if mode == "overwrite":
             self._forget()
         found = read_sidecar(self.sidecar)
@@ -112,10 +113,16 @@ def part_of(target: Path) -> Path:
     return target.with_name(target.name + ".part")
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that is absent."""
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; make it first")
+def _check_target(target: Path) -> None:
+    """Refuse a target that cannot be written whatever happens."""
+    if not target.parent.is_dir():
+        raise UsageError(f"{target.parent}: no such folder; make it first")
+    if target.is_dir():
+        raise UsageError(f"{target}: is a folder; name a file in it")
+    try:
+        part_of(target).exists()
+    except OSError as error:
+        raise unwritable(target, error) from None
 
 
 def unwritable(path: Path | str, error: OSError, num_rows: int | None = None) -> InputError:
@@ -131,11 +138,16 @@ class RowFile:
         self.num_rows = 0
         """Rows that were handed over, those of earlier runs included."""
         self._safe_rows: int | None = None
+        self._is_torn = False
         self._fd = fd
         self._name = name
         self._errors = errors
         self._pending: list[str] = []
         self._pending_chars = 0
+
+    def put(self, text: str) -> None:
+        """Take text that is no row."""
+        self._pending.append(text)
 
     def append(self, row: str) -> None:
         """Take a row with its end."""
@@ -149,14 +161,18 @@ class RowFile:
         """Hand pending rows to the operating system."""
         if not self._pending:
             return
+        if self._is_torn:
+            raise InputError(f"{self._name}: cannot go on after a row that is written in part")
         text = "".join(self._pending)
         self._pending, self._pending_chars = [], 0
+        self._is_torn = True
         try:
             write_all(self._fd, text.encode("utf-8", self._errors))
         except BrokenPipeError:
             raise
         except OSError as error:
             raise unwritable(self._name, error, self._safe_rows) from None
+        self._is_torn = False
         if self._safe_rows is not None:
             self._safe_rows = self.num_rows
 
@@ -190,6 +206,11 @@ class PartialFile(RowFile):
         self._last_sync = time.monotonic()
         lock(fd, self.part)
 
+    @property
+    def is_empty(self) -> bool:
+        """True if nothing is on disk."""
+        return os.fstat(self._fd).st_size == 0
+
     def cut(self, num_rows: int, num_bytes: int) -> None:
         """Drop what stands after so many rows and bytes."""
         os.ftruncate(self._fd, num_bytes)
@@ -211,6 +232,7 @@ class PartialFile(RowFile):
     def complete(self) -> None:
         """Bring all rows to the disk."""
         self.flush()
+        assert not self._is_torn
         self._sync()
 
     def publish(self) -> None:
@@ -225,8 +247,9 @@ class PartialFile(RowFile):
     def close(self) -> None:
         """Write what is pending and leave the partial file for a later run."""
         try:
-            self.flush()
-            self._sync()
+            if not self._is_torn:
+                self.flush()
+                self._sync()
         finally:
             os.close(self._fd)
 

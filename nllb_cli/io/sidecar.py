@@ -30,7 +30,11 @@ def fingerprint(path: str) -> dict[str, Any]:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); check the path and its rights"
         ) from None
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "sample": digest.hexdigest()}
+    return {
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+        "sample": digest.hexdigest()[:16],
+    }
 
 
 def changes(old: Settings, new: Settings) -> list[str]:
@@ -64,7 +68,9 @@ def read_sidecar(path: Path) -> dict[str, Any] | None:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError):
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check its rights") from None
+    except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
         raise InputError(f"{path}: damaged; start again with --overwrite")
