@@ -107,12 +107,12 @@ def self_case(n: int, K: int, sharing: str) -> Case:
     rows = count_rows(state["indirection"], state["lengths"])
     num_bytes = 2 * E * (2 * rows + n * K * (3 + 1 + 2))
     sweep = [
-        {"block_k": block_k, "block_h": block_h, "block_t": block_t, "num_warps": w}
-        for block_k, block_h in {(min(K, 4), max(1, 4 // K)), (min(K, 8), max(1, 8 // K))}
-        for block_t, w in ((4, 1), (8, 1), (16, 1), (16, 2), (32, 4))
+        {"block_r": block_r, "block_t": block_t, "num_warps": w, "num_stages": stages}
+        for block_r, block_t, w, stages in (
+            *((4, 4, 1, 1), (4, 16, 1, 1), (4, 16, 2, 1), (4, 32, 4, 1), (8, 8, 1, 1)),
+            *((8, 8, 2, 1), (8, 16, 2, 1), (16, 8, 4, 1), (4, 8, 1, 2), (4, 8, 1, 3), (4, 4, 1, 4)),
+        )
     ]
-    first = {key: sweep[0][key] for key in ("block_k", "block_h")}
-    sweep += [first | {"block_t": 8, "num_stages": stages} for stages in (2, 3)]
     run = partial(call_self, state, self_attention.self_decode_attention_triton)
     return Case(f"self {n}x{K} share {sharing}", run, num_bytes, sweep)
 
@@ -153,10 +153,9 @@ def cross_case(n: int, K: int) -> Case:
             *((32, 1, 2), (32, 2, 2), (16, 1, 3)),
         )
     ]
-    block_k, block_h = min(K, 4), max(1, 4 // K)
     sweep += [
-        {"use_dot": False, "block_k": block_k, "block_h": block_h, "block_s": s, "num_warps": w}
-        for s, w in ((4, 1), (8, 1), (16, 1), (16, 2), (32, 4))
+        {"use_dot": False, "block_r": block_r, "block_s": block_s, "num_warps": w}
+        for block_r, block_s, w in ((4, 8, 1), (4, 16, 1), (4, 16, 2), (8, 8, 2), (16, 8, 4))
     ]
     run = partial(call_cross, state, cross_attention.cross_decode_attention_triton)
     return Case(f"cross {n}x{K}", run, num_bytes, sweep)

@@ -108,18 +108,16 @@ def _cross_attention_rows_kernel(
     H: tl.constexpr,
     D: tl.constexpr,
     BLOCK_S: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_H: tl.constexpr,
+    BLOCK_R: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ):
-    """Some heads of one sentence: its beams ask for one key in one load, products in registers."""
-    row = tl.arange(0, BLOCK_K * BLOCK_H)
-    beam = tl.program_id(1) * BLOCK_K + row % BLOCK_K  # [R]
-    HEAD_BLOCKS: tl.constexpr = (H + BLOCK_H - 1) // BLOCK_H
-    head = tl.program_id(0) % HEAD_BLOCKS * BLOCK_H + row // BLOCK_K  # [R]
-    is_row = (beam < K) & (head < H)
+    """Some rows of one sentence: its beams ask for one key in one load, products in registers."""
+    # all (head, beam) pairs in a row, beams fastest: a sentence's beams lie in neighbouring threads
+    ROW_BLOCKS: tl.constexpr = (H * K + BLOCK_R - 1) // BLOCK_R
+    row = tl.program_id(0) % ROW_BLOCKS * BLOCK_R + tl.arange(0, BLOCK_R)
+    beam, head, is_row = row % K, row // K, row < H * K  # [R]
     column = tl.arange(0, D)[None, :]
-    b = (tl.program_id(0) // HEAD_BLOCKS).to(tl.int64)
+    b = (tl.program_id(0) // ROW_BLOCKS).to(tl.int64)
     offset = (b * K + beam)[:, None] * (H * D) + head[:, None] * D + column  # [R, D]
     q = tl.load(q_ptr + offset, mask=is_row[:, None], other=0.0).to(tl.float32) * SCALE
 
@@ -129,9 +127,9 @@ def _cross_attention_rows_kernel(
     first = tl.load(starts_ptr + slot).to(tl.int64)
     length = tl.where(is_active, tl.load(lengths_ptr + slot), 0)
 
-    best = tl.full([BLOCK_K * BLOCK_H], -1.0e38, tl.float32)
-    total = tl.zeros([BLOCK_K * BLOCK_H], tl.float32)
-    attended = tl.zeros([BLOCK_K * BLOCK_H, D], tl.float32)
+    best = tl.full([BLOCK_R], -1.0e38, tl.float32)
+    total = tl.zeros([BLOCK_R], tl.float32)
+    attended = tl.zeros([BLOCK_R, D], tl.float32)
     lane = tl.arange(0, BLOCK_S)
     head_place = head.to(tl.int64)[:, None] * head_stride + column  # [R, D]
     for start in tl.range(0, length, BLOCK_S, num_stages=NUM_STAGES):
@@ -163,9 +161,8 @@ def cross_decode_attention_triton(
     *,
     use_dot: bool | None = None,
     block_s: int | None = None,
-    block_k: int | None = None,
-    block_h: int | None = None,
-    num_warps: int = 1,
+    block_r: int = 4,
+    num_warps: int | None = None,
     num_stages: int = 1,
 ) -> Tensor:
     """The kernels of `cross_decode_attention`: matrix products, or rows for few beams."""
@@ -181,18 +178,23 @@ def cross_decode_attention_triton(
         return out
     arguments = (q, k, v, starts, lengths, slot_ids, out, k.stride(0), k.stride(1))
     sizes = {"SCALE": D**-0.5 * math.log2(math.e), "K": K, "H": H, "D": D}
-    tuning = {"NUM_STAGES": num_stages, "num_warps": num_warps}
     if use_dot:
-        block_k = max(16, triton.next_power_of_2(K))  # the least that a matrix product takes
         _cross_attention_dot_kernel[(n * H,)](
-            *arguments, **sizes, BLOCK_S=block_s or 32, BLOCK_K=block_k, **tuning
+            *arguments,
+            **sizes,
+            BLOCK_S=block_s or 32,
+            BLOCK_K=max(16, triton.next_power_of_2(K)),  # the least that a matrix product takes
+            NUM_STAGES=num_stages,
+            num_warps=num_warps or 1,
         )
     else:
-        block_k = block_k or min(triton.next_power_of_2(K), 8)
-        block_h = block_h or max(1, 4 // block_k)
-        block_s = block_s or max(1, 2048 * num_warps // (block_k * block_h * D))
-        _cross_attention_rows_kernel[(n * triton.cdiv(H, block_h), triton.cdiv(K, block_k))](
-            *arguments, **sizes, BLOCK_S=block_s, BLOCK_K=block_k, BLOCK_H=block_h, **tuning
+        _cross_attention_rows_kernel[(n * triton.cdiv(H * K, block_r),)](
+            *arguments,
+            **sizes,
+            BLOCK_S=block_s or 8,
+            BLOCK_R=block_r,
+            NUM_STAGES=num_stages,
+            num_warps=num_warps or max(1, block_r * D // 256),  # a thread loads 16 bytes of a row
         )
     return out
 

@@ -1,9 +1,9 @@
 """Decoder self-attention of one step, over a cache that beams share through an indirection table.
 
-Position 0 of every target is the decoder start token: its key and value depend on nothing, so all
-slots read them from one prefix row. Position `length` is the token of this step, taken from `qkv`
-and written to the cache. The positions between are read from the row of the beam that the table
-names, so that nothing is copied when beams change places.
+Position 0 is the decoder start token, the same for all beams and targets of a sentence, which share
+one row for its key and value. Position `length` is the token of this step, taken from `qkv` and
+written to the cache. The positions between are read from the row of the beam that the table names,
+so that nothing is copied when beams change places.
 """
 
 import math
@@ -71,21 +71,19 @@ def _self_attention_kernel(
     K: tl.constexpr,
     H: tl.constexpr,
     D: tl.constexpr,
+    BLOCK_R: tl.constexpr,
     BLOCK_T: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    BLOCK_H: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ):
-    # beams run fastest, so that those with a common ancestor ask for one address in one load
-    row = tl.arange(0, BLOCK_K * BLOCK_H)
-    beam = tl.program_id(1) * BLOCK_K + row % BLOCK_K  # [R]
-    HEAD_BLOCKS: tl.constexpr = (H + BLOCK_H - 1) // BLOCK_H
-    head = tl.program_id(0) % HEAD_BLOCKS * BLOCK_H + row // BLOCK_K  # [R]
-    is_row = (beam < K) & (head < H)
+    # all (head, beam) pairs of a slot in a row, beams fastest: those with a common ancestor then
+    # lie in neighbouring threads and ask for one address in one load
+    ROW_BLOCKS: tl.constexpr = (H * K + BLOCK_R - 1) // BLOCK_R
+    row = tl.program_id(0) % ROW_BLOCKS * BLOCK_R + tl.arange(0, BLOCK_R)
+    beam, head, is_row = row % K, row // K, row < H * K  # [R]
     column = tl.arange(0, D)
     head_offset = head[:, None] * D + column[None, :]  # [R, D]
 
-    b = (tl.program_id(0) // HEAD_BLOCKS).to(tl.int64)
+    b = (tl.program_id(0) // ROW_BLOCKS).to(tl.int64)
     activation_row = b * K + beam
     qkv_offset = activation_row[:, None] * (3 * H * D) + head_offset
     q = tl.load(qkv_ptr + qkv_offset, mask=is_row[:, None], other=0.0)
@@ -100,9 +98,9 @@ def _self_attention_kernel(
     prefix_row = tl.load(prefix_rows_ptr + slot).to(tl.int64)
     length = tl.where(is_active, tl.minimum(length, T), 0)
 
-    best = tl.full([BLOCK_K * BLOCK_H], -1.0e38, tl.float32)
-    total = tl.zeros([BLOCK_K * BLOCK_H], tl.float32)
-    attended = tl.zeros([BLOCK_K * BLOCK_H, D], tl.float32)
+    best = tl.full([BLOCK_R], -1.0e38, tl.float32)
+    total = tl.zeros([BLOCK_R], tl.float32)
+    attended = tl.zeros([BLOCK_R, D], tl.float32)
     lane = tl.arange(0, BLOCK_T)
     table_ptr = indirection_ptr + (slot * K + beam[:, None]) * T  # [R, 1]
     k_slot_ptr = k_ptr + slot * slot_stride
@@ -165,17 +163,14 @@ def self_decode_attention_triton(
     slot_ids: Tensor,
     beam_size: int,
     *,
-    block_t: int | None = None,
-    block_k: int | None = None,
-    block_h: int | None = None,
-    num_warps: int = 1,
+    block_r: int = 4,
+    block_t: int = 8,
+    num_warps: int | None = None,
     num_stages: int = 1,
 ) -> Tensor:
-    """The kernel of `self_decode_attention`: a program takes some beams and heads of one slot."""
+    """The kernel of `self_decode_attention`: a program takes some heads and beams of one slot."""
     n, K, (_, T, _, H, D) = len(slot_ids), beam_size, k_cache.shape
-    block_k = block_k or min(triton.next_power_of_2(K), 8)
-    block_h = block_h or max(1, 4 // block_k)
-    block_t = block_t or max(1, 2048 * num_warps // (block_k * block_h * D))
+    num_warps = num_warps or max(1, block_r * D // 256)  # a thread loads 16 bytes of a bf16 row
     assert qkv.shape == (n * K, 3 * H * D)
     assert qkv.is_contiguous()
     assert indirection.shape[1:] == (K, T)
@@ -187,7 +182,7 @@ def self_decode_attention_triton(
     assert prefix_k.stride()[1:] == (D, 1)
     out = torch.empty(n * K, H * D, dtype=qkv.dtype, device=qkv.device)
     if n:
-        _self_attention_kernel[(n * triton.cdiv(H, block_h), triton.cdiv(K, block_k))](
+        _self_attention_kernel[(n * triton.cdiv(H * K, block_r),)](
             qkv,
             k_cache,
             v_cache,
@@ -206,9 +201,8 @@ def self_decode_attention_triton(
             K=K,
             H=H,
             D=D,
+            BLOCK_R=block_r,
             BLOCK_T=block_t,
-            BLOCK_K=block_k,
-            BLOCK_H=block_h,
             NUM_STAGES=num_stages,
             num_warps=num_warps,
         )

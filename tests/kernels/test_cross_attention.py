@@ -81,9 +81,9 @@ def test_head_sizes(device, use_dot, D):
     [
         {"use_dot": True, "block_s": 16, "num_warps": 4, "num_stages": 3},
         {"use_dot": True, "block_s": 64, "num_warps": 2},
-        {"use_dot": False, "block_s": 1, "block_h": 2},
-        {"use_dot": False, "block_s": 16, "block_k": 1, "block_h": 4, "num_warps": 4},
-        {"use_dot": False, "block_k": 2, "block_h": 2, "num_stages": 2},
+        {"use_dot": False, "block_s": 1, "block_r": 8},
+        {"use_dot": False, "block_s": 16, "block_r": 1, "num_warps": 4},
+        {"use_dot": False, "block_r": 2, "num_stages": 2},
     ],
     ids=str,
 )

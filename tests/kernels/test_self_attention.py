@@ -114,9 +114,9 @@ def test_head_sizes(device, D):
     [
         {"block_t": 1},
         {"block_t": 16, "num_warps": 4},
-        {"block_k": 1, "block_h": 4},
-        {"block_k": 2, "block_h": 2, "block_t": 8, "num_stages": 3},
-        {"block_k": 8, "block_h": 1, "num_warps": 2},
+        {"block_r": 1, "block_t": 4},
+        {"block_r": 8, "num_stages": 3},
+        {"block_r": 16, "num_warps": 2},
     ],
     ids=str,
 )
