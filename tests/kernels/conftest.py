@@ -1,5 +1,6 @@
 """Fresh memory is NaN, and every kernel runs where it can: interpreted on a CPU, or on a GPU."""
 
+import importlib.util
 import os
 
 import pytest
@@ -22,8 +23,10 @@ def device(request):
 @pytest.fixture(autouse=True)
 def _interpreter_as_a_gpu(monkeypatch):
     """Mend Triton 3.6's interpreter where it differs from what a GPU does."""
-    interpreter = pytest.importorskip("triton.runtime.interpreter")
-    tl = pytest.importorskip("triton.language")
+    if importlib.util.find_spec("triton") is None:
+        return  # only twins run there
+    interpreter = importlib.import_module("triton.runtime.interpreter")
+    tl = importlib.import_module("triton.language")
     patch_tensor = interpreter._patch_lang_tensor
     convert_float = interpreter._convert_float
     create_dot = interpreter.InterpreterBuilder.create_dot
