@@ -1,28 +1,24 @@
 """Inputs to outputs: many files as one stream of records, each translation into its own file."""
 
+import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from nllb_cli.errors import UsageError
 from nllb_cli.io.formats import Sink, Source, open_sink, open_source
 from nllb_cli.io.partial import Mode
-from nllb_cli.options import IoOptions
+from nllb_cli.io.rows import STDIN
+from nllb_cli.options import BLOCK_ROWS, IoOptions
+from nllb_cli.plan import Job
 from nllb_cli.records import Record, Translation
 
 MAX_OPEN_JOBS = 64
 FLUSH_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One input and where its translations go."""
-
-    input: str
-    output: str | None
-    """None is stdout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +33,23 @@ class Slice:
     def bounds(self, source: Source) -> tuple[int, int | None]:
         """First row and the row after the last; None is the end of the input."""
         stop = None if self.limit is None else self.skip + self.limit
-        if self.shard is None:
+        if self.shard is None and source.num_rows is None:
             return self.skip, stop
-        number, count = self.shard
         num_rows = source.count_rows()
         stop = num_rows if stop is None else min(stop, num_rows)
         span = max(stop - self.skip, 0)
+        number, count = self.shard or (1, 1)
         return self.skip + span * (number - 1) // count, self.skip + span * number // count
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """Read `3/16`: the third of sixteen slices."""
+    if text is None:
+        return None
+    number, slash, count = text.partition("/")
+    if slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
+        return int(number), int(count)
+    raise UsageError(f"--shard {text}: write I/N with I from 1 to N, such as 3/16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +60,7 @@ class JobOptions:
     format: str | None = None
     mode: Mode = "new"
     slice: Slice = Slice()
-    settings: dict[str, Any] = field(default_factory=dict)
-    """What must be equal when a run is resumed."""
+    makes_folders: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -73,49 +78,128 @@ class _OpenJob:
 class JobRun:
     """All jobs of a run. `records` may be iterated in another thread than `write` is called in."""
 
-    def __init__(self, jobs: Iterable[Job], options: JobOptions) -> None:
+    def __init__(self, jobs: Sequence[Job], options: JobOptions) -> None:
+        self.progress = Progress()
         self.num_skipped = 0
         """Jobs that an earlier run had finished."""
         self.num_finished = 0
-        self.rows_resumed = 0
-        """Rows that earlier runs had written into the outputs that are resumed."""
-        self._jobs = jobs
+        self.settings: Mapping[str, Any] = {}
+        """What must be equal when a run is resumed."""
+        self.io = options.io
+        self.jobs = jobs
         self._options = options
         self._open: deque[_OpenJob] = deque()
         self._places = threading.Semaphore(MAX_OPEN_JOBS)
         self._flushed = monotonic()
+
+    @property
+    def is_complete(self) -> bool:
+        """True once every output is in its place."""
+        return self.num_finished + self.num_skipped == len(self.jobs)
+
+    @property
+    def is_live(self) -> bool:
+        """True if an input is a pipe or terminal, where rows may be waited for."""
+        return any(job.input == STDIN or not os.path.isfile(job.input) for job in self.jobs)
+
+    def check(self) -> None:
+        """Find what would stop the run: inputs that cannot be opened, outputs that exist.
+
+        Raises:
+            NllbError: the first of them.
+        """
+        for job in self.jobs:
+            if self._options.mode == "new" and job.output not in (None, STDIN):
+                self._refuse_existing(str(job.output))
+            source = open_source(job.input, self.io, self._options.format)
+            start, stop = self._options.slice.bounds(source)
+            self.progress.expect(source.num_bytes, None if stop is None else stop - start)
+            source.close()
+
+    def count(self) -> Iterator[tuple[Job, int | None]]:
+        """Yield each job with its number of rows; None for those of a pipe."""
+        for job in self.jobs:
+            source = open_source(job.input, self.io, self._options.format)
+            if source.num_bytes is None:
+                yield job, None
+            else:
+                num_rows = source.count_rows()
+                start, stop = self._options.slice.bounds(source)
+                yield job, max(min(num_rows, num_rows if stop is None else stop) - start, 0)
+            source.close()
+
+    def sample(self) -> Iterator[Record]:
+        """Yield the records of all inputs that can be read again; nothing is written."""
+        for job in self.jobs:
+            source = open_source(job.input, self.io, self._options.format)
+            if source.num_bytes is not None:
+                for record in source.records(*self._options.slice.bounds(source)):
+                    record.input = source.name
+                    yield record
+            source.close()
+
+    def _refuse_existing(self, output: str) -> None:
+        for target in self.io.target_langs or ("",):
+            path = Path(output.replace("{tgt}", target))
+            if path.exists():
+                raise UsageError(f"{path}: exists; choose another name or --overwrite")
+            if path.with_name(path.name + ".part.json").exists():
+                raise UsageError(
+                    f"{path}: an interrupted run has left a part of it;"
+                    " --resume continues it, --overwrite starts again"
+                )
 
     def records(self) -> Iterator[Record | None]:
         """Yield the records of all inputs that are left to do, one input after the other.
 
         A None now and then says that no more come before some of them are written.
         """
-        for number, job in enumerate(self._jobs, 1):
+        for number, job in enumerate(self.jobs, 1):
             self._places.acquire()
             opened = self._start(job)
             if opened is None:
                 self._places.release()
-                continue
-            start, stop = self._options.slice.bounds(opened.source)
-            start += opened.sink.num_rows
-            self.rows_resumed += opened.sink.num_rows
-            self._open.append(opened)
-            key = opened.key
-            for record in opened.source.records(start, stop):
-                record.input = key
-                opened.num_read += 1
-                yield record
-            opened.is_read = True
+            else:
+                self._open.append(opened)
+                yield from self._records_of(opened)
+                opened.is_read = True
             if number % (MAX_OPEN_JOBS // 2) == 0:
                 yield None
+        self.progress.is_read = True
+
+    def _records_of(self, opened: _OpenJob) -> Iterator[Record]:
+        key, progress = opened.key, self.progress
+        first, stop = self._options.slice.bounds(opened.source)
+        start = first + opened.sink.num_rows
+        progress.resumed += opened.sink.num_rows
+        if self.io.status_field is not None:
+            # repeats of rows that are written already must be marked as in one go
+            first = max(first, start - start % BLOCK_ROWS)
+        else:
+            first = start
+        progress.source = opened.source
+        for record in opened.source.records(first, stop):
+            record.input = key
+            if record.index < start:
+                record.is_done = True
+            else:
+                opened.num_read += 1
+                progress.read += 1
+            yield record
+        progress.source = None
+        progress.bytes_read += opened.source.num_bytes or 0
 
     def _start(self, job: Job) -> _OpenJob | None:
         options = self._options
         source = open_source(job.input, options.io, options.format)
         first_row, _ = options.slice.bounds(source)
-        sink = open_sink(job.output, source, options.io, options.mode, options.settings, first_row)
+        if options.makes_folders and job.output is not None:
+            os.makedirs(os.path.dirname(job.output), exist_ok=True)
+        sink = open_sink(job.output, source, options.io, options.mode, self.settings, first_row)
         if sink.is_finished:
             self.num_skipped += 1
+            self.progress.bytes_read += source.num_bytes or 0
+            self.progress.resumed += source.num_rows or 0
             source.close()
             sink.close()
             return None
@@ -130,32 +214,84 @@ class JobRun:
             first = self._open[0]
             first.sink.write(translation)
             first.num_written += 1
-        self.flush(is_due=monotonic() - self._flushed > FLUSH_S)
-
-    def flush(self, is_due: bool = True) -> None:
-        """Hand what is written to the operating system, at once where somebody may wait for it."""
+        self.progress.written += len(translations)
         while self._open and self._open[0].is_read:
             if self._open[0].num_written < self._open[0].num_read:
                 break
             self._finish_first()
-        if self._open and (is_due or self._open[0].source.num_bytes is None):
+        self._flush()
+
+    def _flush(self) -> None:
+        """Hand what is written to the operating system, at once where somebody waits for it."""
+        if self._open and (
+            self._open[0].source.num_bytes is None or monotonic() - self._flushed > FLUSH_S
+        ):
             self._open[0].sink.flush()
             self._flushed = monotonic()
 
     def _finish_first(self) -> None:
-        first = self._open.popleft()
+        first = self._open[0]
         assert first.is_read
         assert first.num_read == first.num_written, f"{first.key}: rows were lost"
         first.sink.finish()
         first.sink.close()
         first.source.close()
+        self._open.popleft()
         self.num_finished += 1
         self._places.release()
 
     def close(self) -> None:
         """Leave unfinished outputs so that they can be resumed."""
-        self.flush()
         while self._open:
             first = self._open.popleft()
-            first.sink.close()
             first.source.close()
+            first.sink.close()
+
+
+@dataclass(slots=True, eq=False)
+class Progress:
+    """How far a run is, in rows and bytes."""
+
+    read: int = 0
+    written: int = 0
+    resumed: int = 0
+    """Rows that earlier runs had written."""
+    bytes_read: int = 0
+    """Of the inputs that are read to their end."""
+    source: Source | None = None
+    """The input that is being read."""
+    is_read: bool = False
+    """True once all inputs are read, so that the total is known."""
+    _num_bytes: int | None = 0
+    _num_rows: int | None = 0
+
+    def expect(self, num_bytes: int | None, num_rows: int | None) -> None:
+        """Count an input in; None is what is not known of it."""
+        if self._num_bytes is not None:
+            self._num_bytes = None if num_bytes is None else self._num_bytes + num_bytes
+        if self._num_rows is not None:
+            self._num_rows = None if num_rows is None else self._num_rows + num_rows
+
+    @property
+    def done(self) -> int:
+        """Rows that are written, by this run and earlier ones."""
+        return self.written + self.resumed
+
+    @property
+    def total(self) -> int | None:
+        """All rows: counted, else estimated from the bytes read so far, else None."""
+        if self._num_rows is not None:
+            return self._num_rows
+        rows = self.read + self.resumed
+        if self.is_read:
+            return rows
+        source = self.source
+        num_bytes = self.bytes_read + (source.bytes_read if source is not None else 0)
+        if not self._num_bytes or not num_bytes:
+            return None
+        return max(rows, rows * self._num_bytes // num_bytes)
+
+    @property
+    def is_estimate(self) -> bool:
+        """True while the total follows from the bytes read so far."""
+        return self._num_rows is None and not self.is_read

@@ -8,6 +8,8 @@ from nllb_cli.errors import UsageError
 EarlyStopping = Literal["false", "true", "never"]
 OnError = Literal["fail", "keep"]
 MAX_BEAM_SIZE = 32
+BLOCK_ROWS = 4096
+"""Repeated rows are looked for within aligned blocks of this many rows of an input."""
 
 
 @dataclass(frozen=True, slots=True)

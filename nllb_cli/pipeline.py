@@ -1,17 +1,18 @@
 """The door for programs: a model that translates whatever is iterated, in order."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nllb_cli.errors import UsageError
+from nllb_cli.errors import DeviceError, UsageError
 from nllb_cli.languages import Resolution, resolve
 from nllb_cli.model.config import read_config
 from nllb_cli.model.hub import BUNDLED_MODEL, EXAMPLE, resolve_model
 from nllb_cli.options import DecodeOptions, EngineOptions
 from nllb_cli.records import Engine, Record, Translation
 from nllb_cli.stream import Stream, StreamOptions
+from nllb_cli.text.buckets import Limits
 from nllb_cli.text.segments import NUM_SPECIALS, SplitRules, TooLong
 from nllb_cli.text.tokenizer import load_tokenizer
 
@@ -19,6 +20,9 @@ BUNDLED_NOTE = (
     "using the small bundled model (everyday sentences, six languages);"
     f" --model {EXAMPLE} is NLLB-200 with 202 languages"
 )
+
+CPU_LIMITS = Limits(window_rows=1024, max_batch_tokens=4096, max_batch_rows=64)
+GPU_LIMITS = Limits(window_rows=8192, max_batch_tokens=16384, max_batch_rows=512)
 
 
 class Translator:
@@ -70,7 +74,7 @@ class Translator:
         self, records: Iterable[Record | None], decode: DecodeOptions, options: StreamOptions
     ) -> tuple[Stream, Iterator[list[Translation]]]:
         """Return a run over records, and its translations as lists of what is ready."""
-        stream = Stream(self.load(decode), self.tokenizer, self._checked(options))
+        stream = Stream(self.load(decode), self.tokenizer, options)
         return stream, stream.run(records)
 
     def translate(
@@ -95,16 +99,29 @@ class Translator:
         names = [tgt] if isinstance(tgt, str) else tgt
         targets = tuple(self.language(name).code for name in names)
         decode = DecodeOptions(beam, length_penalty, str(early_stopping).lower())  # type: ignore[arg-type]
-        limit = max_source_tokens or self.max_source_tokens
-        rules = SplitRules(limit, max_target_tokens, too_long)
+        rules = self.rules(max_source_tokens, max_target_tokens, too_long)
         records = (Record(index, (text,), source_lang, targets) for index, text in enumerate(texts))
-        _, chunks = self.stream(records, decode, StreamOptions(rules))
+        _, chunks = self.stream(records, decode, StreamOptions(rules, limits=self.limits))
         return (translation for chunk in chunks for translation in chunk)
 
+    def rules(
+        self, max_source_tokens: int | None, max_target_tokens: int | None, too_long: TooLong
+    ) -> SplitRules:
+        """Return the limits of a run, or refuse those that the model has no positions for."""
+        most = self.config.max_positions - NUM_SPECIALS
+        source = most if max_source_tokens is None else max_source_tokens
+        if not 1 <= source <= most:
+            raise UsageError(f"--max-source-tokens {source}: choose 1 to {most} with this model")
+        if max_target_tokens is not None and not 2 <= max_target_tokens <= most:
+            raise UsageError(
+                f"--max-target-tokens {max_target_tokens}: choose 2 to {most} with this model"
+            )
+        return SplitRules(source, max_target_tokens, too_long)
+
     @property
-    def max_source_tokens(self) -> int:
-        """The longest source that the model has positions for."""
-        return self.config.max_positions - NUM_SPECIALS
+    def limits(self) -> Limits:
+        """How much is read ahead: a GPU has more rows in hand."""
+        return GPU_LIMITS if self.is_on_gpu else CPU_LIMITS
 
     def close(self) -> None:
         """Give the memory back."""
@@ -112,17 +129,25 @@ class Translator:
             self._engine[1].close()
         self._engine = self._parameters = None
 
-    def _checked(self, options: StreamOptions) -> StreamOptions:
-        """Refuse limits that the model has no positions for."""
-        rules = options.rules
-        most = self.max_source_tokens
-        if rules.max_source_tokens > most:
-            raise UsageError(
-                f"--max-source-tokens {rules.max_source_tokens}: this model takes at most {most}"
-            )
-        if rules.max_target_tokens is not None and not 2 <= rules.max_target_tokens <= most:
-            raise UsageError(f"--max-target-tokens {rules.max_target_tokens}: choose 2 to {most}")
-        return replace(options)
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether the model runs on a GPU."""
+        return self._device[0].startswith("cuda")
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """Kind of device and number format, as far as they may change a text."""
+        device, dtype = self._device
+        return {"device": device.split(":")[0], "dtype": dtype}
+
+    @cached_property
+    def _device(self) -> tuple[str, str]:
+        return choose_device(self._options.device, self._options.dtype)
+
+    def fetch(self) -> Path:
+        """Download the weights, if they are not here, and return the model's directory."""
+        self.directory = resolve_model(self._name, self._revision)
+        return self.directory
 
     def _new_engine(self, decode: DecodeOptions) -> Engine:
         import torch
@@ -130,9 +155,31 @@ class Translator:
         from nllb_cli.engine.engine import PlainEngine
         from nllb_cli.model.weights import load_parameters
 
+        device, dtype = self._device
         if self._parameters is None:
-            directory = resolve_model(self._name, self._revision)
-            self._parameters = load_parameters(directory, torch.device("cpu"), torch.float32)
+            self._parameters = load_parameters(
+                self.fetch(), torch.device(device), getattr(torch, dtype)
+            )
+            self.notes += self._parameters.notes
         return PlainEngine(
             self._parameters, decode, self.tokenizer.size, self._options.max_batch_rows
         )
+
+
+def choose_device(device: str, dtype: str) -> tuple[str, str]:
+    """Return the device and the number format that `auto` stands for, or refuse an absent one."""
+    import torch
+
+    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if device == "auto":
+        device = "cuda" if num_gpus else "cpu"
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or (index and (kind == "cpu" or not index.isdecimal())):
+        raise UsageError(f"--device {device}: choose auto, cpu, cuda or cuda:N")
+    if kind == "cuda" and not num_gpus:
+        raise DeviceError(f"--device {device}: no usable GPU here; --device cpu needs none")
+    if kind == "cuda" and index and int(index) >= num_gpus:
+        raise DeviceError(f"--device {device}: the last GPU here is cuda:{num_gpus - 1}")
+    if dtype == "auto":
+        dtype = "bfloat16" if kind == "cuda" else "float32"
+    return device, dtype

@@ -24,6 +24,8 @@ class Record:
     """Why this row cannot be translated (only under --on-error keep)."""
     input: str = ""
     """Name of the input it stands in, for messages; set where several inputs become one stream."""
+    is_done: bool = False
+    """Written by an earlier run: only looked at, so that its repeats are known."""
 
 
 @dataclass(slots=True, eq=False)

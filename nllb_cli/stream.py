@@ -20,6 +20,7 @@ from nllb_cli.records import Batch, Engine, Hypothesis, Record, Segment, Transla
 from nllb_cli.text.buckets import Limits, Window
 from nllb_cli.text.segments import (
     MARKS,
+    OK,
     Codec,
     OpenRow,
     SplitRules,
@@ -32,6 +33,8 @@ from nllb_cli.text.segments import (
 READ_AHEAD_ROWS = 2048
 CHUNK_ROWS = 512
 TICK_S = 0.2
+PAUSE_S = 0.05
+MAX_PLACES = 10
 MAX_LOST_IN_A_ROW = 8
 """So many rows that fail one after the other mean that the engine is broken, not the rows."""
 Finished = tuple[Segment, tuple[Hypothesis, ...]]
@@ -45,15 +48,36 @@ class RunStats:
     marks: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MARKS, 0))
     """Rows by status."""
     source_tokens: int = 0
+    """Of the segments that are translated, as `target_tokens`."""
     target_tokens: int = 0
+    rows_in: int = 0
+    """Rows that were cut into segments so far; those have `tokens_in` tokens."""
+    tokens_in: int = 0
     started: float = field(default_factory=monotonic)
+    places: dict[str, list[str]] = field(default_factory=dict)
+    """Of the rows that ended worse than ok, the first few by status."""
+    bad_rows: deque[tuple[str, str]] = field(default_factory=deque)
+    """Place and error of failed rows; whoever reports them takes them out."""
     engine_waited_s: float = 0.0
     """How long the engine had nothing to do."""
+
+    def expected_tokens(self, num_rows: int) -> float | None:
+        """Source tokens of so many rows, as far as those that were read tell."""
+        return self.tokens_in * num_rows / self.rows_in if self.rows_in else None
 
     @property
     def elapsed_s(self) -> float:
         """Since the start."""
         return monotonic() - self.started
+
+    def note(self, translation: Translation) -> None:
+        """Remember where a row that did not go well stands."""
+        where = place(translation.record)
+        places = self.places.setdefault(translation.status, [])
+        if len(places) < MAX_PLACES:
+            places.append(where)
+        if translation.error is not None:
+            self.bad_rows.append((where, translation.error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +87,8 @@ class StreamOptions:
     rules: SplitRules = SplitRules()
     on_error: OnError = "fail"
     limits: Limits = Limits()
-    pause_s: float | None = 0.05
+    pause_s: float | None = PAUSE_S
     """A pause in the input this long sends on what is there; None: windows are always full."""
-    prime_rows: int = 0
-    """So many first records were translated in an earlier run and are only looked at."""
 
 
 class Stream:
@@ -145,26 +167,29 @@ class Stream:
         splitter = Splitter(self._codec, options.rules)
         window = Window(options.limits)
         is_exact = options.pause_s is None
-        num_primed = 0
-        while num_primed < options.prime_rows and not self._rows.is_exhausted:
-            records = self._rows.take(options.prime_rows - num_primed)
-            window.prime(splitter.split(records))
-            num_primed += len(records)
         while not self._rows.is_exhausted:
             num_rows = min(CHUNK_ROWS, options.limits.window_rows - window.num_rows)
             timeout_s = options.pause_s if window.num_rows else None
             rows = splitter.split(self._rows.take(num_rows, timeout_s, is_exact))
+            is_short = len(rows) < (num_rows if is_exact else 1)
             is_bad = options.on_error == "fail" and _cut_after_failed(rows)
+            rows = window.add(rows)
             self._opened_chars += sum([row.num_chars for row in rows])
-            window.add(rows)
             self._order.extend(rows)
-            if window.is_full or is_bad or len(rows) < (num_rows if is_exact else 1):
-                yield from window.empty()
+            if window.is_full or is_bad or is_short:
+                yield from self._empty(window)
                 self._results.wake()
                 self._wait_for_room()
             if is_bad:
                 return
-        yield from window.empty()
+        yield from self._empty(window)
+
+    def _empty(self, window: Window) -> list[Batch]:
+        self.stats.rows_in += window.num_rows
+        batches = window.empty()
+        for batch in batches:
+            self.stats.tokens_in += sum([len(s.source_tokens) for s in batch.segments])
+        return batches
 
     def _wait_for_room(self) -> None:
         limits = self._options.limits
@@ -233,6 +258,8 @@ class Stream:
                 break
             translation = join(row)
             marks[translation.status] += 1
+            if row.mark > OK:
+                self.stats.note(translation)
             ready.append(translation)
         self.stats.rows += len(ready)
         self._closed_chars += num_chars

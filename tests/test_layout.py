@@ -21,9 +21,12 @@ MAY_IMPORT = {
     "prefetch": set(),
     "stream": LEAVES | {"prefetch", "text"},
     "pipeline": LEAVES | {"stream", "text", "engine", "model", "languages"},
-    "jobs": LEAVES | {"io"},
+    "plan": LEAVES | {"io"},
+    "jobs": LEAVES | {"io", "plan"},
+    "manifest": LEAVES | {"io", "plan"},
     "cli": LEAVES | {"commands"},
-    "commands": LEAVES | {"pipeline", "jobs", "stream", "languages", "commands"},
+    "commands": LEAVES
+    | {"pipeline", "plan", "jobs", "manifest", "stream", "text", "languages", "commands"},
 }
 
 

@@ -312,10 +312,14 @@ def test_leaving_the_loop_ends_the_threads():
     assert flow.has_ended
 
 
-def test_primed_rows_are_only_looked_at():
-    flow = stream(prime_rows=3)
-    found = [t for chunk in flow.run(records(["a", "b", "c", "b", "d"])) for t in chunk]
+def test_rows_of_an_earlier_run_are_only_looked_at():
+    source = list(records(["a", "b", "c", "b", "d"]))
+    for record in source[:3]:
+        record.is_done = True
+    engine = FakeEngine()
+    found = [t for chunk in stream(engine).run(source) for t in chunk]
     assert [(t.text, t.status) for t in found] == [("b", "repeated"), ("d", "ok")]
+    assert sum(engine.batches) == 2
 
 
 def test_stats_count_rows_tokens_and_marks():

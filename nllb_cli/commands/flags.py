@@ -37,7 +37,7 @@ Format = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="lines, jsonl or parquet; without it, by the file's suffix, and lines for stdin.",
+        help="lines, jsonl, parquet, csv or tsv; without it, by the suffix, and lines for stdin.",
         rich_help_panel=_ROWS,
     ),
 ]
@@ -88,6 +88,10 @@ Status = Annotated[
         "(for lines, a file OUTPUT.status).",
         rich_help_panel=_ROWS,
     ),
+]
+StatusField = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="--status under another name.", rich_help_panel=_ROWS),
 ]
 OnError = Annotated[
     str,

@@ -1,13 +1,10 @@
 """`nllb translate`: check everything, then read, translate and write."""
 
-from contextlib import closing
 from typing import cast
 
-import typer
-
 from nllb_cli.commands import flags
-from nllb_cli.errors import ExitCode, UsageError
-from nllb_cli.options import DecodeOptions, EarlyStopping, IoOptions, OnError
+from nllb_cli.errors import UsageError
+from nllb_cli.options import DecodeOptions, EarlyStopping, EngineOptions, IoOptions, OnError
 
 
 def translate(
@@ -15,56 +12,79 @@ def translate(
     src: flags.SourceLang = "",
     tgt: flags.TargetLangs = "",
     output: flags.Output = None,
+    output_dir: flags.OutputDir = None,
     format: flags.Format = None,
     field: flags.Field = "text",
     output_field: flags.OutputField = None,
+    src_field: flags.SourceField = None,
+    tgt_field: flags.TargetField = None,
+    status: flags.Status = False,
+    status_field: flags.StatusField = None,
     on_error: flags.OnError = "fail",
+    skip: flags.Skip = 0,
+    limit: flags.Limit = None,
+    shard: flags.Shard = None,
     model: flags.Model = None,
     revision: flags.Revision = None,
     device: flags.Device = "auto",
     dtype: flags.Dtype = "auto",
+    gpu_memory: flags.GpuMemory = 0.9,
+    max_batch_rows: flags.MaxBatchRows = None,
     beam: flags.Beam = 4,
     length_penalty: flags.LengthPenalty = 1.0,
     early_stopping: flags.EarlyStopping = "false",
+    max_source_tokens: flags.MaxSourceTokens = None,
+    max_target_tokens: flags.MaxTargetTokens = None,
+    too_long: flags.TooLong = "error",
+    overwrite: flags.Overwrite = False,
+    resume: flags.Resume = False,
+    record: flags.RecordFile = None,
+    log_json: flags.LogJson = None,
+    dry_run: flags.DryRun = False,
     quiet: flags.Quiet = False,
-) -> None:
+) -> int:
     """Translate files, one row out for each row in, in the same order.
 
-    Lines, JSONL and Parquet go through; other fields and columns stay as they are.
+    Lines, JSONL, Parquet, CSV and TSV go through; other fields and columns stay as they are.
     """
-    decode = DecodeOptions(beam, length_penalty, cast(EarlyStopping, early_stopping))
-    from nllb_cli.jobs import Job, JobOptions, JobRun
-    from nllb_cli.pipeline import Translator
-    from nllb_cli.stream import StreamOptions
-
-    translator = Translator(model, device, dtype, revision=revision)
-    for note in [] if quiet else translator.notes:
-        typer.echo(f"nllb: {note}", err=True)
-    if not src or not tgt:
-        raise UsageError("--src and --tgt are needed: the languages of the text and of the output")
-    codes = []
-    for name in [src, *tgt.split(",")]:
-        found = translator.language(name)
-        codes.append(found.code)
-        if not found.is_literal and not quiet:
-            typer.echo(f"nllb: language {name!r} is {found.code}", err=True)
+    if overwrite and resume:
+        raise UsageError("--overwrite and --resume: choose one of them")
+    status_field = status_field or ("status" if status else None)
     io = IoOptions(
-        codes[0],
-        tuple(codes[1:]),
-        fields=tuple(field.split(",")),
+        source_field=src_field,
+        target_field=tgt_field,
+        fields=tuple(name.strip() for name in field.split(",")),
         output_field=output_field,
         on_error=cast(OnError, on_error),
+        status_field=status_field,
     )
-    run = JobRun([Job(name, output) for name in inputs], JobOptions(io, format))
-    with closing(run):
-        try:
-            stream, chunks = translator.stream(
-                run.records(), decode, StreamOptions(on_error=io.on_error)
-            )
-            for chunk in chunks:
-                run.write(chunk)
-        except BrokenPipeError:
-            raise typer.Exit(ExitCode.PIPE_CLOSED) from None
-    if not quiet:
-        stats = stream.stats
-        typer.echo(f"nllb: {stats.rows:,} rows in {stats.elapsed_s:.1f} s", err=True)
+    decode = DecodeOptions(beam, length_penalty, cast(EarlyStopping, early_stopping))
+    engine = EngineOptions(device, dtype, gpu_memory, max_batch_rows)
+    # what follows imports much, and --help must not wait for it
+    from nllb_cli.commands.run import Choices, run
+    from nllb_cli.jobs import Slice, parse_shard
+    from nllb_cli.text.segments import check_too_long
+
+    choices = Choices(
+        inputs=inputs,
+        output=output,
+        output_dir=output_dir,
+        format=format,
+        source_lang=src,
+        target_langs=[name.strip() for name in tgt.split(",") if name.strip()],
+        io=io,
+        slice=Slice(skip, limit, parse_shard(shard)),
+        model=model,
+        revision=revision,
+        engine=engine,
+        decode=decode,
+        max_source_tokens=max_source_tokens,
+        max_target_tokens=max_target_tokens,
+        too_long=check_too_long(too_long),
+        mode="overwrite" if overwrite else "resume" if resume else "new",
+        record=record,
+        log_json=log_json,
+        is_dry=dry_run,
+        is_quiet=quiet,
+    )
+    return run(choices)

@@ -9,12 +9,9 @@ A window also closes at `window_chars` characters, so that long rows count for w
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from nllb_cli.options import BLOCK_ROWS
 from nllb_cli.records import Batch, Segment
 from nllb_cli.text.segments import OpenRow
-
-BLOCK_ROWS = 4096
-"""Repeated rows are looked for within aligned blocks of this many input rows."""
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -61,19 +58,20 @@ class Window:
             self.num_rows >= self.limits.window_rows or self.num_chars >= self.limits.window_chars
         )
 
-    def prime(self, rows: Iterable[OpenRow]) -> None:
-        """See rows that were translated in an earlier run, so that their repeats are known."""
-        for row in rows:
-            self._enter_block(row)
-            for segment in row.segments:
-                self._seen.setdefault(_key(segment), segment)
+    def add(self, rows: list[OpenRow]) -> list[OpenRow]:
+        """Take the segments of some rows in; return the rows, those already written left out.
 
-    def add(self, rows: list[OpenRow]) -> None:
-        """Take the segments of some rows in; the rows forget them, so that nothing is a cycle."""
+        The rows forget their segments, so that nothing is a cycle.
+        """
         number, segments = self._number, self._segments
-        self.num_rows += len(rows)
+        num_done = 0
         for row in rows:
             self._enter_block(row)
+            if row.record.is_done:
+                num_done += 1
+                for segment in row.segments:
+                    self._seen.setdefault(_key(segment), segment)
+                continue
             self.num_chars += row.num_chars
             row.window = number
             for segment in row.segments:
@@ -87,6 +85,8 @@ class Window:
                     self._seen[key] = segment
                 segments.append(segment)
             row.segments = ()
+        self.num_rows += len(rows) - num_done
+        return [row for row in rows if not row.record.is_done] if num_done else rows
 
     def empty(self) -> list[Batch]:
         """Hand the window's segments over, longest first."""

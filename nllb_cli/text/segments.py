@@ -10,6 +10,7 @@ from nllb_cli.options import default_target_limit
 from nllb_cli.records import Hypothesis, Record, Segment, Translation
 
 TooLong = Literal["error", "cut"]
+TOO_LONG: tuple[TooLong, ...] = ("error", "cut")
 MARKS = ("blank", "repeated", "ok", "limit", "cut", "failed")
 """The statuses of a row, from best to worst; a row with several texts has its worst one's.
 
@@ -19,7 +20,7 @@ Part = tuple[list[str], list[float]]
 """A text's translation into each target, and their scores."""
 NUM_SPECIALS = 2
 """Tokens of a source that are not pieces: its language and `</s>`."""
-_BLANK, _REPEATED, _OK, _LIMIT, _CUT, _FAILED = range(len(MARKS))
+_BLANK, _REPEATED, OK, _LIMIT, _CUT, _FAILED = range(len(MARKS))
 
 
 class Codec(Protocol):
@@ -73,6 +74,14 @@ class OpenRow:
         self.mark = _FAILED
         self.segments = ()
         self.num_waiting = 0
+
+
+def check_too_long(value: str) -> TooLong:
+    """Return a choice of --too-long, or refuse it."""
+    for known in TOO_LONG:
+        if value == known:
+            return known
+    raise UsageError(f"--too-long {value}: choose error or cut")
 
 
 def place(record: Record) -> str:
@@ -168,7 +177,7 @@ def deliver(results: list[tuple[Segment, tuple[Hypothesis, ...]]], codec: Codec)
     decoded = codec.decode([hyp.tokens for _, hyps in results for hyp in hyps])
     position = 0
     for segment, hyps in results:
-        mark = _CUT if segment.is_cut else _OK
+        mark = _CUT if segment.is_cut else OK
         for hyp in hyps:
             if hyp.finish == "length":
                 mark = max(mark, _LIMIT)
@@ -189,7 +198,7 @@ def _fill(segment: Segment, part: Part, mark: int) -> None:
     if mark == _FAILED:
         row.fail("the model's scores were not finite; --dtype float32 may help")
         return
-    if mark == _OK and segment.is_repeated:
+    if mark == OK and segment.is_repeated:
         mark = _REPEATED
     if mark > row.mark:
         row.mark = mark

@@ -1,0 +1,88 @@
+"""`--dry-run`: the plan of a run, checked as far as it can be, and an estimate from a sample."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from time import monotonic
+
+import typer
+
+from nllb_cli.commands.words import count, duration, plural
+from nllb_cli.jobs import JobRun
+from nllb_cli.languages import name_of
+from nllb_cli.options import DecodeOptions
+from nllb_cli.pipeline import Translator
+from nllb_cli.records import Record
+from nllb_cli.stream import StreamOptions
+
+SAMPLE_ROWS = 2000
+SAMPLE_S = 10.0
+MAX_JOBS_SHOWN = 20
+
+
+def dry_run(
+    translator: Translator, job_run: JobRun, decode: DecodeOptions, options: StreamOptions
+) -> None:
+    """Print what a run would do and how long it would take; write nothing."""
+    job_run.check()
+    num_rows = _print_jobs(job_run)
+    io = job_run.io
+    _print("languages", f"{_named(io.source_lang)} to {', '.join(map(_named, io.target_langs))}")
+    _print("model", f"{translator.fetch()}, {', '.join(translator.numbers.values())}")
+    told = len(translator.notes)
+    translator.load(decode)
+    for note in translator.notes[told:]:
+        _print("note", note)
+    with closing(job_run):
+        records = itertools.islice(job_run.sample(), SAMPLE_ROWS)
+        _print_estimate(translator, records, decode, options, num_rows)
+
+
+def _print(word: str, text: str) -> None:
+    typer.echo(f"{word:<10} {text}")
+
+
+def _named(code: str) -> str:
+    return f"{code} ({name_of(code)})" if code else "as each row says"
+
+
+def _print_jobs(job_run: JobRun) -> int | None:
+    """Print inputs and outputs; return the number of rows if it is known."""
+    total: int | None = 0
+    for number, (job, num_rows) in enumerate(job_run.count()):
+        if number < MAX_JOBS_SHOWN:
+            rows = "rows unknown" if num_rows is None else plural(num_rows, "row")
+            _print("input", f"{job.input}: {rows}, to {job.output or 'stdout'}")
+        total = None if total is None or num_rows is None else total + num_rows
+    if number >= MAX_JOBS_SHOWN:
+        _print("", f"and {count(number + 1 - MAX_JOBS_SHOWN)} more")
+    if number:
+        _print("in all", "rows unknown" if total is None else plural(total, "row"))
+    return total
+
+
+def _print_estimate(
+    translator: Translator,
+    records: Iterator[Record],
+    decode: DecodeOptions,
+    options: StreamOptions,
+    num_rows: int | None,
+) -> None:
+    stream, chunks = translator.stream(records, decode, replace(options, on_error="keep"))
+    start = monotonic()
+    for _ in chunks:
+        if monotonic() - start > SAMPLE_S:
+            stream.request_stop(0)
+    seconds, stats = max(monotonic() - start, 1e-3), stream.stats
+    if not stats.source_tokens:
+        _print("estimate", "none: there is nothing to translate in the first rows")
+        return
+    _print("sample", f"{count(stats.source_tokens)} tokens in {duration(seconds)}")
+    for where, error in stats.bad_rows:
+        _print("bad row", f"{where}: {error}")
+    expected = None if num_rows is None else stats.expected_tokens(num_rows)
+    if expected is not None:
+        scale = expected / stats.source_tokens
+        tokens = f"{count(expected)} tokens in, {count(stats.target_tokens * scale)} out"
+        _print("estimate", f"{tokens}; {duration(seconds * scale)} at the sample's speed")

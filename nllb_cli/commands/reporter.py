@@ -1,0 +1,155 @@
+"""What a person or a scheduler sees of a run: progress, notes, events, the summary."""
+
+import json
+import sys
+from collections import deque
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from time import monotonic
+from types import TracebackType
+from typing import IO, Any, Self
+
+import typer
+
+from nllb_cli.commands.words import count, progress_line, summary_line
+from nllb_cli.errors import InputError
+from nllb_cli.jobs import Progress
+from nllb_cli.stream import RunStats
+
+PLAIN_S = 30.0
+RATE_S = 20.0
+MOMENT_S = 0.5
+LOG_S = 10.0
+MAX_BAD_ROWS_SHOWN = 10
+
+
+class Reporter:
+    """Tells stderr, and a file of events if one is wanted, how a run goes."""
+
+    def __init__(self, is_quiet: bool, log_file: str | None, shows_bar: bool) -> None:
+        self._is_quiet = is_quiet
+        self._live: Any = None
+        self._shows_bar = shows_bar and not is_quiet and sys.stderr.isatty()
+        self._log: IO[str] | None = None
+        if log_file is not None:
+            try:
+                self._log = open(log_file, "a", encoding="utf-8")  # noqa: SIM115
+            except OSError as error:
+                raise InputError(f"{log_file}: cannot be written ({error.strerror})") from None
+        self._moments: deque[tuple[float, int, int, int]] = deque()  # time, rows, tokens
+        self._last_line = self._last_event = monotonic()
+        self._num_bad = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop_bar()
+        if self._log is not None:
+            if error is not None and not isinstance(error, typer.Exit):
+                self.event("end", error=" ".join(str(error).split()) or type(error).__name__)
+            self._log.close()
+
+    def say(self, text: str) -> None:
+        """Print a line, unless quiet."""
+        if self._is_quiet:
+            return
+        if self._live is not None:
+            self._live.console.print(f"nllb: {text}", markup=False, highlight=False, soft_wrap=True)
+        else:
+            typer.echo(f"nllb: {text}", err=True)
+
+    def event(self, name: str, **values: Any) -> None:
+        """Write an event into the log."""
+        if self._log is None:
+            return
+        moment = datetime.now(UTC).isoformat(timespec="milliseconds")
+        content = {"time": moment, "event": name, **values}
+        try:
+            self._log.write(json.dumps(content, ensure_ascii=False) + "\n")
+            self._log.flush()
+        except OSError as error:
+            raise InputError(f"{self._log.name}: cannot be written ({error.strerror})") from None
+
+    def tick(self, progress: Progress, stats: RunStats) -> None:
+        """Show where the run is, as often as it is worth it."""
+        now = monotonic()
+        self._note_bad_rows(stats)
+        while self._moments and now - self._moments[0][0] > RATE_S:
+            self._moments.popleft()
+        if not self._moments or now - self._moments[-1][0] > MOMENT_S:
+            self._moments.append((now, stats.rows, stats.source_tokens, stats.target_tokens))
+        if self._log is not None and now - self._last_event > LOG_S:
+            self._last_event = now
+            self.event("progress", **self._numbers(progress, stats))
+        if self._is_quiet:
+            return
+        if self._shows_bar:
+            self._draw(self._numbers(progress, stats))
+        elif now - self._last_line > PLAIN_S:
+            self._last_line = now
+            self.say(progress_line(self._numbers(progress, stats)))
+
+    def end(self, progress: Progress, stats: RunStats, code: int) -> None:
+        """Say what came out."""
+        self._note_bad_rows(stats)
+        self._stop_bar()
+        self._moments.clear()
+        self._moments.append((stats.started, 0, 0, 0))
+        self.event("end", code=int(code), **self._numbers(progress, stats), marks=stats.marks)
+        self.say(summary_line(progress, stats))
+        for mark, places in stats.places.items():
+            more = stats.marks[mark] - len(places)
+            others = f" and {count(more)} more" if more else ""
+            self.say(f"{mark}: {', '.join(places)}{others}")
+
+    def _note_bad_rows(self, stats: RunStats) -> None:
+        while stats.bad_rows:
+            where, error = stats.bad_rows.popleft()
+            self.event("bad row", place=where, error=error)
+            self._num_bad += 1
+            if self._num_bad <= MAX_BAD_ROWS_SHOWN:
+                self.say(f"{where}: {error}")
+            if self._num_bad == MAX_BAD_ROWS_SHOWN:
+                self.say("further bad rows are counted, not shown")
+
+    def _numbers(self, progress: Progress, stats: RunStats) -> Mapping[str, Any]:
+        """What is known now; rates are those of the last `RATE_S`."""
+        now, rows, source, target = self._moments[0]
+        if len(self._moments) < 2:
+            now, rows, source, target = stats.started, 0, 0, 0
+        span = max(monotonic() - now, 1e-3)
+        # rows come out in order but are translated by length: tokens tell how much is left
+        left_s, total = None, progress.total
+        expected = None if total is None else stats.expected_tokens(total - progress.resumed)
+        rate = (stats.source_tokens - source) / span
+        if expected is not None and rate > 0:
+            left_s = round(max(expected - stats.source_tokens, 0) / rate, 1)
+        return {
+            "rows": progress.done,
+            "total": total,
+            "is_estimate": progress.is_estimate,
+            "rows_per_s": round((stats.rows - rows) / span, 1),
+            "tokens_per_s": round((stats.target_tokens - target) / span, 1),
+            "left_s": left_s,
+            "bad_rows": stats.marks["failed"],
+            "elapsed_s": round(stats.elapsed_s, 1),
+        }
+
+    def _draw(self, numbers: Mapping[str, Any]) -> None:
+        from nllb_cli.commands.bar import Bar, open_live
+
+        if self._live is None:
+            self._live = open_live()
+            self._live.start()
+        self._live.update(Bar(numbers))
+
+    def _stop_bar(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None

@@ -1,0 +1,209 @@
+"""One translation run, from choices to exit code."""
+
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from nllb_cli import manifest
+from nllb_cli.commands.dry import dry_run
+from nllb_cli.commands.ends import Ends, resume_command
+from nllb_cli.commands.reporter import Reporter
+from nllb_cli.errors import ExitCode, UsageError
+from nllb_cli.jobs import JobOptions, JobRun, Slice
+from nllb_cli.options import DecodeOptions, EngineOptions, IoOptions
+from nllb_cli.pipeline import Translator
+from nllb_cli.plan import plan
+from nllb_cli.records import Translation
+from nllb_cli.stream import PAUSE_S, Stream, StreamOptions
+from nllb_cli.text.segments import TooLong
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a person chose on the command line."""
+
+    inputs: list[str]
+    output: str | None
+    output_dir: str | None
+    format: str | None
+    source_lang: str
+    target_langs: list[str]
+    io: IoOptions
+    slice: Slice
+    model: str | None
+    revision: str | None
+    engine: EngineOptions
+    decode: DecodeOptions
+    max_source_tokens: int | None
+    max_target_tokens: int | None
+    too_long: TooLong
+    mode: Literal["new", "overwrite", "resume"]
+    record: str | None
+    log_json: str | None
+    is_dry: bool
+    is_quiet: bool
+
+
+def run(choices: Choices) -> int:
+    """Translate everything and return the exit code."""
+    shows_bar = not (choices.output in (None, "-") and not choices.output_dir and _is_terminal())
+    with Reporter(choices.is_quiet, choices.log_json, shows_bar) as reporter:
+        engine = choices.engine
+        translator = Translator(
+            choices.model,
+            engine.device,
+            engine.dtype,
+            revision=choices.revision,
+            gpu_memory=engine.gpu_memory,
+            max_batch_rows=engine.max_batch_rows,
+        )
+        for note in translator.notes:
+            reporter.say(note)
+        io = _with_languages(choices, translator, reporter)
+        jobs = plan(
+            choices.inputs,
+            choices.output,
+            choices.output_dir,
+            format=choices.format,
+            has_file_per_target=len(io.target_langs) > 1,
+        )
+        rules = translator.rules(
+            choices.max_source_tokens, choices.max_target_tokens, choices.too_long
+        )
+        job_run = JobRun(
+            jobs,
+            JobOptions(
+                io, choices.format, choices.mode, choices.slice, choices.output_dir is not None
+            ),
+        )
+        pause_s = PAUSE_S if job_run.is_live else None
+        options = StreamOptions(rules, io.on_error, translator.limits, pause_s)
+        if choices.is_dry:
+            dry_run(translator, job_run, choices.decode, options)
+            return ExitCode.OK
+        return _Run(choices, translator, job_run, options, reporter).run()
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _with_languages(choices: Choices, translator: Translator, reporter: Reporter) -> IoOptions:
+    """Find the codes of the languages that were asked for, and say what is not literal."""
+    io = choices.io
+    if not choices.source_lang and io.source_field is None:
+        raise UsageError("--src is needed: the language of the text, such as eng_Latn")
+    if not choices.target_langs and io.target_field is None:
+        raise UsageError("--tgt is needed: the language to translate into, such as fra_Latn")
+    codes = []
+    for name in [choices.source_lang, *choices.target_langs]:
+        found = translator.language(name) if name else None
+        codes.append(found.code if found else "")
+        if found and not found.is_literal:
+            reporter.say(f"language {name} is {found.code}")
+    return replace(io, source_lang=codes[0], target_langs=tuple(codes[1:]))
+
+
+class _Run:
+    """A run that was checked as far as it can be before the model is loaded."""
+
+    def __init__(
+        self,
+        choices: Choices,
+        translator: Translator,
+        job_run: JobRun,
+        options: StreamOptions,
+        reporter: Reporter,
+    ) -> None:
+        self._choices = choices
+        self._translator = translator
+        self._job_run = job_run
+        self._options = options
+        self._reporter = reporter
+        self._started = datetime.now(UTC).isoformat(timespec="seconds")
+
+    @property
+    def _is_resumable(self) -> bool:
+        return self._choices.output_dir is not None or self._choices.output not in (None, "-")
+
+    def run(self) -> int:
+        """Translate, report, and return the exit code."""
+        choices, reporter = self._choices, self._reporter
+        self._job_run.check()
+        settings = self._job_run.settings = manifest.settings(
+            manifest.model_mark(self._translator.fetch()),
+            self._job_run.io,
+            choices.decode,
+            {**self._translator.numbers, **asdict(self._options.rules)},
+            {"slice": asdict(choices.slice), "format": choices.format},
+        )
+        reporter.event("start", command=manifest.command(), settings=settings)
+        told = len(self._translator.notes)
+        self._translator.load(choices.decode)
+        for note in self._translator.notes[told:]:
+            reporter.say(note)
+        _tune_garbage_collection()
+        stream, chunks = self._translator.stream(
+            self._job_run.records(), choices.decode, self._options
+        )
+        try:
+            code = self._pump(stream, chunks)
+        except BrokenPipeError:
+            return ExitCode.PIPE_CLOSED
+        reporter.end(self._job_run.progress, stream.stats, code)
+        if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
+            reporter.say(self._how_to_continue())
+        if choices.record is not None:
+            manifest.write_record(choices.record, self._record(stream, code))
+        return code
+
+    def _pump(self, stream: Stream, chunks: Iterator[list[Translation]]) -> ExitCode:
+        with ExitStack() as stack:
+            ends = stack.enter_context(Ends())
+            stack.enter_context(closing(self._job_run))
+            stack.callback(stream.close)
+            ends.attach(stream.request_stop)
+            for chunk in chunks:
+                self._job_run.write(chunk)
+                self._reporter.tick(self._job_run.progress, stream.stats)
+            if ends.code is not None and not self._job_run.is_complete:
+                return ends.code
+        return ExitCode.BAD_ROWS if stream.stats.marks["failed"] else ExitCode.OK
+
+    def _how_to_continue(self) -> str:
+        if self._is_resumable and not self._job_run.is_live:
+            return f"stopped; this continues: {resume_command(manifest.command())}"
+        return f"stopped after {self._job_run.progress.written:,} rows, which are complete"
+
+    def _record(self, stream: Stream, code: int) -> dict[str, Any]:
+        stats, progress = stream.stats, self._job_run.progress
+        seconds = max(stats.elapsed_s, 1e-3)
+        return {
+            "command": manifest.command(),
+            "started": self._started,
+            "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+            "exit_code": int(code),
+            "versions": manifest.versions(),
+            "model": str(self._translator.directory),
+            "revision": self._choices.revision,
+            "settings": self._job_run.settings,
+            "inputs": manifest.inputs(self._job_run.jobs),
+            "rows": {"written": stats.rows, "from_before": progress.resumed, **stats.marks},
+            "inputs_finished": self._job_run.num_finished + self._job_run.num_skipped,
+            "tokens": {"source": stats.source_tokens, "target": stats.target_tokens},
+            "seconds": round(seconds, 3),
+            "rows_per_s": round(stats.rows / seconds, 1),
+            "tokens_per_s": round(stats.target_tokens / seconds, 1),
+            "engine_waited_s": round(stats.engine_waited_s, 3),
+        }
+
+
+def _tune_garbage_collection() -> None:
+    """Collect seldom: rows are no cycles, and the model's objects stay to the end."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)

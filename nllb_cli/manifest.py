@@ -1,0 +1,91 @@
+"""What a run is: the settings that must be equal when it is resumed, and its record in JSON."""
+
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from nllb_cli import __version__
+from nllb_cli.errors import InputError
+from nllb_cli.io.rows import STDIN
+from nllb_cli.io.sidecar import fingerprint
+from nllb_cli.options import DecodeOptions, IoOptions
+from nllb_cli.plan import Job
+
+PACKAGES = ("torch", "triton", "sentencepiece", "safetensors", "pyarrow", "numpy")
+
+
+def model_mark(directory: Path) -> dict[str, str]:
+    """Return size and sampled hash of each file that decides what a model says."""
+    marks = {}
+    for path in sorted(directory.iterdir()):
+        if path.suffix in (".safetensors", ".bin", ".json", ".model") and path.is_file():
+            mark = fingerprint(str(path))
+            marks[path.name] = f"{mark['size']}-{mark['sample'][:16]}"
+    return marks
+
+
+def settings(
+    model: Mapping[str, str],
+    io: IoOptions,
+    decode: DecodeOptions,
+    numbers: Mapping[str, Any],
+    rows: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what must be equal when a run is resumed, as JSON values."""
+    return {
+        "version": __version__,
+        "model": dict(model),
+        "rows": {**_plain(asdict(io)), **rows},
+        "search": asdict(decode),
+        "numbers": dict(numbers),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what takes part in a run."""
+    found = {"nllb": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def inputs(jobs: Sequence[Job]) -> list[dict[str, Any]]:
+    """Return each input's fingerprint and its output."""
+    found = []
+    for job in jobs:
+        is_file = job.input != STDIN and os.path.isfile(job.input)
+        mark = fingerprint(job.input) if is_file else {}
+        found.append({"input": job.input, "output": job.output, **mark})
+    return found
+
+
+def write_record(path: str, content: Mapping[str, Any]) -> None:
+    """Write the record of a run; a crash leaves the old one or the new one."""
+    temporary = f"{path}.tmp"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def command() -> list[str]:
+    """Return the command line as a person would write it."""
+    return ["nllb", *sys.argv[1:]]
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON gives back for it."""
+    plain: dict[str, Any] = json.loads(json.dumps(values))
+    return plain

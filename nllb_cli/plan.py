@@ -1,0 +1,148 @@
+"""Which inputs there are, and where the translations of each go."""
+
+import glob
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from nllb_cli.errors import InputError, NllbError, UsageError
+from nllb_cli.io.compression import without_suffix
+from nllb_cli.io.formats import format_of
+from nllb_cli.io.rows import STDIN
+
+_MAGIC = "*?["
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One input and where its translations go."""
+
+    input: str
+    output: str | None
+    """None is stdout; `{tgt}` stands for the target language."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    path: str
+    name: str
+    """Path below the output directory."""
+
+
+def plan(
+    inputs: list[str],
+    output: str | None,
+    output_dir: str | None,
+    *,
+    format: str | None = None,
+    has_file_per_target: bool = False,
+) -> list[Job]:
+    """List the jobs of a command line; a file given twice counts once.
+
+    Raises:
+        UsageError: inputs and outputs do not fit each other.
+        InputError: an input does not exist.
+    """
+    if output is not None and output_dir is not None:
+        raise UsageError("-o and --output-dir: choose one of them")
+    found = list({item.path: item for item in _find(inputs, format, output_dir)}.values())
+    if output_dir is not None:
+        jobs = [
+            Job(item.path, _below(output_dir, item.name, has_file_per_target)) for item in found
+        ]
+        _refuse_stdin(found)
+        _refuse_same_output(jobs)
+        return jobs
+    if output is not None and len(found) > 1:
+        raise UsageError(
+            f"-o {output}: there are {len(found)} inputs; --output-dir DIR writes a file for each"
+        )
+    jobs = [Job(item.path, output) for item in found]
+    for job in jobs:
+        if job.output is not None and job.output != STDIN and _is_same(job.input, job.output):
+            raise UsageError(f"-o {job.output}: this is the input; choose another name")
+    return jobs
+
+
+def _find(inputs: list[str], format: str | None, output_dir: str | None) -> Iterator[_Input]:
+    for name in inputs:
+        if name == STDIN:
+            yield _Input(STDIN, STDIN)
+        elif os.path.isdir(name):
+            yield from _in_folder(name, format, output_dir)
+        elif not os.path.lexists(name) and any(letter in name for letter in _MAGIC):
+            yield from _matching(name)
+        else:
+            if not os.path.exists(name):
+                raise InputError(f"{name}: no such file")
+            yield _Input(name, os.path.basename(name))
+
+
+def _in_folder(folder: str, format: str | None, output_dir: str | None) -> Iterator[_Input]:
+    """Files of known suffixes below a folder, or all files if a format is named."""
+    num_found = 0
+    for root, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and not (output_dir and _is_same(os.path.join(root, name), output_dir))
+        )
+        for file in sorted(files):
+            path = os.path.join(root, file)
+            if not file.startswith(".") and (format is not None or _has_known_suffix(path)):
+                num_found += 1
+                yield _Input(path, os.path.relpath(path, folder))
+    if not num_found:
+        raise InputError(
+            f"{folder}: no files of a known suffix in this folder; --format NAME takes them all"
+        )
+
+
+def _matching(pattern: str) -> Iterator[_Input]:
+    paths = sorted(path for path in glob.glob(pattern, recursive=True) if os.path.isfile(path))
+    if not paths:
+        raise InputError(f"{pattern}: no file matches")
+    fixed = []
+    for part in Path(pattern).parts:
+        if any(letter in part for letter in _MAGIC):
+            break
+        fixed.append(part)
+    base = os.path.join(*fixed) if fixed else ""
+    for path in paths:
+        yield _Input(path, os.path.relpath(path, base or "."))
+
+
+def _has_known_suffix(path: str) -> bool:
+    try:
+        return format_of(path) != "lines" or without_suffix(path).lower().endswith(".txt")
+    except NllbError:
+        return False
+
+
+def _below(folder: str, name: str, has_file_per_target: bool) -> str:
+    path = os.path.join(folder, name)
+    if not has_file_per_target or format_of(name) != "lines":
+        return path
+    stem, suffix = os.path.splitext(without_suffix(path))
+    return f"{stem}.{{tgt}}{suffix}{path[len(without_suffix(path)) :]}"
+
+
+def _refuse_stdin(inputs: list[_Input]) -> None:
+    if any(item.path == STDIN for item in inputs):
+        raise UsageError("--output-dir: stdin has no name; -o FILE takes its translations")
+
+
+def _refuse_same_output(jobs: list[Job]) -> None:
+    inputs: dict[str | None, str] = {}
+    for job in jobs:
+        first = inputs.setdefault(job.output, job.input)
+        if first != job.input:
+            raise UsageError(f"{job.output}: both {first} and {job.input} would be written there")
+        if job.output is not None and _is_same(job.input, job.output):
+            raise UsageError(f"{job.output}: this is an input; choose another --output-dir")
+
+
+def _is_same(path: str, other: str) -> bool:
+    return os.path.realpath(path) == os.path.realpath(other)
