@@ -25,6 +25,7 @@ from nllb_cli.kernels import cross_attention, encoder_attention, norm, self_atte
 H, D, LAYERS = 16, 64, 6
 E = H * D
 MAX_TARGET, MAX_SOURCE = 60, 63
+LONG_TARGET, LONG_SOURCE = 500, 1000
 
 
 @dataclass
@@ -61,11 +62,14 @@ def evolve(lengths: Tensor, K: int, T: int, sharing: str) -> Tensor:
     return table.gather(2, column[:, None].expand(-1, K, -1)).to(torch.uint8)
 
 
-def self_state(n: int, K: int, sharing: str, layers: int, dtype: torch.dtype) -> dict[str, Any]:
-    T = MAX_TARGET + 4
+def self_state(
+    n: int, K: int, sharing: str, layers: int, dtype: torch.dtype, num_long: int = 0
+) -> dict[str, Any]:
+    T = LONG_TARGET + 4 if num_long else MAX_TARGET + 4
     cache = random(layers, 2, n, T, K, H, D, dtype=dtype)
     prefix = random(layers, 2, 4, H, D, dtype=dtype)
     lengths = torch.randint(1, MAX_TARGET + 1, (n,), device="cuda", dtype=torch.int32)
+    lengths[:num_long] = LONG_TARGET
     return {
         "qkv": random(layers, n * K, 3 * E, dtype=dtype),
         "cache": cache,
@@ -102,23 +106,26 @@ def count_rows(table: Tensor, lengths: Tensor) -> int:
     return int((used & is_read[:, None]).sum())
 
 
-def self_case(n: int, K: int, sharing: str) -> Case:
-    state = self_state(n, K, sharing, LAYERS, torch.bfloat16)
+def self_case(n: int, K: int, sharing: str, num_long: int) -> Case:
+    state = self_state(n, K, sharing, LAYERS, torch.bfloat16, num_long)
     rows = count_rows(state["indirection"], state["lengths"])
     num_bytes = 2 * E * (2 * rows + n * K * (3 + 1 + 2))
     sweep = [
-        {"block_r": block_r, "block_t": block_t, "num_warps": w, "num_stages": stages}
-        for block_r, block_t, w, stages in (
-            *((4, 4, 1, 1), (4, 16, 1, 1), (4, 16, 2, 1), (4, 32, 4, 1), (8, 8, 1, 1)),
-            *((8, 8, 2, 1), (8, 16, 2, 1), (16, 8, 4, 1), (4, 8, 1, 2), (4, 8, 1, 3), (4, 4, 1, 4)),
+        {"block_r": block_r, "block_w": block_w, "block_t": block_t, "num_stages": stages}
+        for block_r, block_w, block_t, stages in (
+            *((4, 1, 4, 1), (4, 1, 8, 1), (4, 1, 16, 1), (4, 2, 4, 1), (4, 2, 8, 1), (4, 4, 4, 1)),
+            *((8, 1, 8, 1), (8, 2, 4, 1), (16, 1, 4, 1), (16, 1, 8, 1), (4, 1, 8, 2), (4, 1, 8, 3)),
         )
     ]
     run = partial(call_self, state, self_attention.self_decode_attention_triton)
     return Case(f"self {n}x{K} share {sharing}", run, num_bytes, sweep)
 
 
-def cross_state(n: int, K: int, layers: int, dtype: torch.dtype) -> dict[str, Any]:
+def cross_state(
+    n: int, K: int, layers: int, dtype: torch.dtype, num_long: int = 0
+) -> dict[str, Any]:
     lengths = torch.randint(3, MAX_SOURCE + 1, (n,), device="cuda", dtype=torch.int32)
+    lengths[:num_long] = LONG_SOURCE
     ends = lengths.cumsum(0)
     return {
         "q": random(layers, n * K, E, dtype=dtype),
@@ -143,8 +150,8 @@ def call_cross(state: dict[str, Any], run: Callable[..., Tensor], layer: int, **
     )
 
 
-def cross_case(n: int, K: int) -> Case:
-    state = cross_state(n, K, LAYERS, torch.bfloat16)
+def cross_case(n: int, K: int, num_long: int) -> Case:
+    state = cross_state(n, K, LAYERS, torch.bfloat16, num_long)
     num_bytes = 2 * E * (2 * len(state["pool"]) + 2 * n * K)
     sweep: list[dict[str, Any]] = [
         {"use_dot": True, "block_s": block_s, "num_warps": w, "num_stages": stages}
@@ -154,8 +161,11 @@ def cross_case(n: int, K: int) -> Case:
         )
     ]
     sweep += [
-        {"use_dot": False, "block_r": block_r, "block_s": block_s, "num_warps": w}
-        for block_r, block_s, w in ((4, 8, 1), (4, 16, 1), (4, 16, 2), (8, 8, 2), (16, 8, 4))
+        {"use_dot": False, "block_r": block_r, "block_w": block_w, "block_s": block_s}
+        for block_r, block_w, block_s in (
+            *((4, 1, 4), (4, 1, 8), (4, 1, 16), (4, 2, 8), (4, 4, 4), (4, 4, 8), (8, 1, 8)),
+            *((16, 1, 8), (8, 2, 4)),
+        )
     ]
     run = partial(call_cross, state, cross_attention.cross_decode_attention_triton)
     return Case(f"cross {n}x{K}", run, num_bytes, sweep)
@@ -283,8 +293,8 @@ def makers(arguments: argparse.Namespace) -> list[Callable[[], Case]]:
     for n in arguments.sentences:
         for K in arguments.beams:
             for sharing in arguments.sharing if K > 1 else ("none",):
-                found.append(("self", partial(self_case, n, K, sharing)))
-            found.append(("cross", partial(cross_case, n, K)))
+                found.append(("self", partial(self_case, n, K, sharing, arguments.long)))
+            found.append(("cross", partial(cross_case, n, K, arguments.long)))
             found.append(("norm", partial(norm_case, n * K)))
             found.append(("embed", partial(embed_case, n * K)))
     for num_tokens, longest in ((8192, 63), (8192, 20), (8192, 512)):
@@ -301,6 +311,7 @@ def main() -> None:
     parser.add_argument(
         "--sharing", nargs="+", choices=["ancestors", "none"], default=["ancestors", "none"]
     )
+    parser.add_argument("--long", type=int, default=0, help="sentences of 1,000 in, 500 out")
     parser.add_argument("--no-sweep", action="store_true", help="only the defaults")
     parser.add_argument("--no-check", action="store_true", help="skip the twins")
     parser.add_argument("--budget-s", type=float, default=55, help="no new sweep after this")

@@ -107,6 +107,7 @@ def _cross_attention_rows_kernel(
     K: tl.constexpr,
     H: tl.constexpr,
     D: tl.constexpr,
+    BLOCK_W: tl.constexpr,
     BLOCK_S: tl.constexpr,
     BLOCK_R: tl.constexpr,
     NUM_STAGES: tl.constexpr,
@@ -127,26 +128,31 @@ def _cross_attention_rows_kernel(
     first = tl.load(starts_ptr + slot).to(tl.int64)
     length = tl.where(is_active, tl.load(lengths_ptr + slot), 0)
 
-    best = tl.full([BLOCK_R], -1.0e38, tl.float32)
-    total = tl.zeros([BLOCK_R], tl.float32)
-    attended = tl.zeros([BLOCK_R, D], tl.float32)
-    lane = tl.arange(0, BLOCK_S)
-    head_place = head.to(tl.int64)[:, None] * head_stride + column  # [R, D]
-    for start in tl.range(0, length, BLOCK_S, num_stages=NUM_STAGES):
-        is_source = (start + lane < length)[None, :] & is_row[:, None]  # [R, BLOCK_S]
-        place = ((first + start + lane) * position_stride)[None, :, None] + head_place[:, None, :]
-        k = tl.load(k_ptr + place, mask=is_source[:, :, None], other=0.0)  # [R, BLOCK_S, D]
-        v = tl.load(v_ptr + place, mask=is_source[:, :, None], other=0.0)
-        score = tl.sum(q[:, None, :] * k.to(tl.float32), axis=2)  # [R, BLOCK_S]
+    # each warp of BLOCK_W runs a softmax of its own over its part of a tile
+    best = tl.full([BLOCK_R, BLOCK_W], -1.0e38, tl.float32)
+    total = tl.zeros([BLOCK_R, BLOCK_W], tl.float32)
+    attended = tl.zeros([BLOCK_R, BLOCK_W, D], tl.float32)
+    lane = tl.arange(0, BLOCK_W)[:, None] * BLOCK_S + tl.arange(0, BLOCK_S)[None, :]
+    lane = lane[None, :, :]  # [1, W, BLOCK_S]
+    head_place = (head.to(tl.int64)[:, None] * head_stride + column)[:, None, None, :]
+    for start in tl.range(0, length, BLOCK_W * BLOCK_S, num_stages=NUM_STAGES):
+        is_source = (start + lane < length) & is_row[:, None, None]  # [R, W, BLOCK_S]
+        place = ((first + start + lane) * position_stride)[:, :, :, None] + head_place
+        k = tl.load(k_ptr + place, mask=is_source[:, :, :, None], other=0.0)  # [R, W, BLOCK_S, D]
+        v = tl.load(v_ptr + place, mask=is_source[:, :, :, None], other=0.0)
+        score = tl.sum(q[:, None, None, :] * k.to(tl.float32), axis=3)  # [R, W, BLOCK_S]
         score = tl.where(is_source, score, -3.0e38)  # below the first `best`: its weight is 0
-        new_best = tl.maximum(best, tl.max(score, axis=1))
+        new_best = tl.maximum(best, tl.max(score, axis=2))
         shrink = tl.exp2(best - new_best)
-        weight = tl.exp2(score - new_best[:, None])
-        total = total * shrink + tl.sum(weight, axis=1)
-        weighted = tl.sum(weight[:, :, None] * v.to(tl.float32), axis=1)  # [R, D]
-        attended = attended * shrink[:, None] + weighted
+        weight = tl.exp2(score - new_best[:, :, None])
+        total = total * shrink + tl.sum(weight, axis=2)
+        weighted = tl.sum(weight[:, :, :, None] * v.to(tl.float32), axis=2)  # [R, W, D]
+        attended = attended * shrink[:, :, None] + weighted
         best = new_best
-    out = attended / tl.where(is_row & is_active, total, 1.0)[:, None]
+    shrink = tl.exp2(best - tl.max(best, axis=1)[:, None])  # [R, W]
+    row_total = tl.sum(total * shrink, axis=1)
+    out = tl.sum(attended * shrink[:, :, None], axis=1)  # [R, D]
+    out = out / tl.where(is_row & is_active, row_total, 1.0)[:, None]
     tl.store(out_ptr + offset, out.to(out_ptr.dtype.element_ty), mask=is_row[:, None])
 
 
@@ -162,6 +168,7 @@ def cross_decode_attention_triton(
     use_dot: bool | None = None,
     block_s: int | None = None,
     block_r: int = 4,
+    block_w: int = 1,
     num_warps: int | None = None,
     num_stages: int = 1,
 ) -> Tensor:
@@ -193,8 +200,9 @@ def cross_decode_attention_triton(
             **sizes,
             BLOCK_S=block_s or 8,
             BLOCK_R=block_r,
+            BLOCK_W=block_w,
             NUM_STAGES=num_stages,
-            num_warps=num_warps or max(1, block_r * D // 256),  # a thread loads 16 bytes of a row
+            num_warps=num_warps or block_w * max(1, block_r * D // 256),  # 16 bytes a thread
         )
     return out
 

@@ -82,9 +82,9 @@ def encoder_attention_triton(
 ) -> Tensor:
     """The kernel of `encoder_attention`: a program takes some queries of one head and sentence."""
     N, H, D = len(qkv), num_heads, qkv.shape[1] // (3 * num_heads)
-    # small tiles waste less on short sentences, and fp32 products hold them in registers;
-    # few sizes keep the number of compilations low
-    tile = 16 if qkv.dtype == torch.float32 else 64 if max_length > 32 else 32
+    # one size for all lengths, so that a sentence's result does not depend on its batch mates;
+    # fp32 products need tiles that registers hold
+    tile = 16 if qkv.dtype == torch.float32 else 64
     block_q, block_s = block_q or tile, block_s or tile
     num_stages = num_stages or (1 if qkv.dtype == torch.float32 else 2)
     assert qkv.shape[1] == 3 * H * D

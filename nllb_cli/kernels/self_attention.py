@@ -72,6 +72,7 @@ def _self_attention_kernel(
     H: tl.constexpr,
     D: tl.constexpr,
     BLOCK_R: tl.constexpr,
+    BLOCK_W: tl.constexpr,
     BLOCK_T: tl.constexpr,
     NUM_STAGES: tl.constexpr,
 ):
@@ -98,34 +99,35 @@ def _self_attention_kernel(
     prefix_row = tl.load(prefix_rows_ptr + slot).to(tl.int64)
     length = tl.where(is_active, tl.minimum(length, T), 0)
 
-    best = tl.full([BLOCK_R], -1.0e38, tl.float32)
-    total = tl.zeros([BLOCK_R], tl.float32)
-    attended = tl.zeros([BLOCK_R, D], tl.float32)
-    lane = tl.arange(0, BLOCK_T)
-    table_ptr = indirection_ptr + (slot * K + beam[:, None]) * T  # [R, 1]
+    # each warp of BLOCK_W runs a softmax of its own over its part of a tile, so that the loop needs
+    # no exchange between warps; they are brought together after it
+    best = tl.full([BLOCK_R, BLOCK_W], -1.0e38, tl.float32)
+    total = tl.zeros([BLOCK_R, BLOCK_W], tl.float32)
+    attended = tl.zeros([BLOCK_R, BLOCK_W, D], tl.float32)
+    lane = tl.arange(0, BLOCK_W)[:, None] * BLOCK_T + tl.arange(0, BLOCK_T)[None, :]
+    lane, is_kept = lane[None, :, :], is_row[:, None, None]  # [1, W, BLOCK_T], [R, 1, 1]
+    table_ptr = indirection_ptr + (slot * K + beam[:, None, None]) * T  # [R, 1, 1]
     k_slot_ptr = k_ptr + slot * slot_stride
     v_slot_ptr = v_ptr + slot * slot_stride
-    is_in_table = (1 + lane < T)[None, :] & is_row[:, None]
-    source = tl.load(table_ptr + 1 + lane[None, :], mask=is_in_table, other=0)
-    for start in tl.range(1, length, BLOCK_T, num_stages=NUM_STAGES):
+    source = tl.load(table_ptr + 1 + lane, mask=(1 + lane < T) & is_kept, other=0)
+    for start in tl.range(1, length, BLOCK_W * BLOCK_T, num_stages=NUM_STAGES):
         position = start + lane
-        is_cached = (position < length)[None, :] & is_row[:, None]  # [R, BLOCK_T]
-        offset = position.to(tl.int64)[None, :] * position_stride + source.to(tl.int64) * (H * D)
-        offset = offset[:, :, None] + head_offset[:, None, :]  # [R, BLOCK_T, D]
-        k = tl.load(k_slot_ptr + offset, mask=is_cached[:, :, None], other=0.0)
-        v = tl.load(v_slot_ptr + offset, mask=is_cached[:, :, None], other=0.0)
+        is_cached = (position < length) & is_kept  # [R, W, BLOCK_T]
+        offset = position.to(tl.int64) * position_stride + source.to(tl.int64) * (H * D)
+        offset = offset[:, :, :, None] + head_offset[:, None, None, :]  # [R, W, BLOCK_T, D]
+        k = tl.load(k_slot_ptr + offset, mask=is_cached[:, :, :, None], other=0.0)
+        v = tl.load(v_slot_ptr + offset, mask=is_cached[:, :, :, None], other=0.0)
         # the next tile's table entries travel while this one is worked on
-        position += BLOCK_T
-        is_next = (position < length)[None, :] & is_row[:, None]
-        source = tl.load(table_ptr + position[None, :], mask=is_next, other=0)
-        score = tl.sum(q[:, None, :] * k.to(tl.float32), axis=2)  # [R, BLOCK_T]
+        position += BLOCK_W * BLOCK_T
+        source = tl.load(table_ptr + position, mask=(position < length) & is_kept, other=0)
+        score = tl.sum(q[:, None, None, :] * k.to(tl.float32), axis=3)  # [R, W, BLOCK_T]
         score = tl.where(is_cached, score, -3.0e38)  # below the first `best`: its weight is 0
-        new_best = tl.maximum(best, tl.max(score, axis=1))
+        new_best = tl.maximum(best, tl.max(score, axis=2))
         shrink = tl.exp2(best - new_best)
-        weight = tl.exp2(score - new_best[:, None])
-        total = total * shrink + tl.sum(weight, axis=1)
-        weighted = tl.sum(weight[:, :, None] * v.to(tl.float32), axis=1)  # [R, D]
-        attended = attended * shrink[:, None] + weighted
+        weight = tl.exp2(score - new_best[:, :, None])
+        total = total * shrink + tl.sum(weight, axis=2)
+        weighted = tl.sum(weight[:, :, :, None] * v.to(tl.float32), axis=2)  # [R, W, D]
+        attended = attended * shrink[:, :, None] + weighted
         best = new_best
 
     prefix_offset = prefix_row * prefix_stride + head_offset
@@ -134,14 +136,14 @@ def _self_attention_kernel(
     v_prefix = tl.load(prefix_v_ptr + prefix_offset, mask=is_read, other=0.0).to(tl.float32)
     score_prefix = tl.sum(q * k_prefix, axis=1)  # [R]
     score_own = tl.sum(q * k_own.to(tl.float32), axis=1)
-    new_best = tl.maximum(best, tl.maximum(score_prefix, score_own))
-    shrink = tl.exp2(best - new_best)
-    weight_prefix = tl.exp2(score_prefix - new_best)
-    weight_own = tl.exp2(score_own - new_best)
-    total = total * shrink + weight_prefix + weight_own
-    attended = attended * shrink[:, None] + weight_prefix[:, None] * v_prefix
-    attended += weight_own[:, None] * v_own.to(tl.float32)
-    out = tl.where(is_active, attended / total[:, None], 0.0)
+    row_best = tl.maximum(tl.max(best, axis=1), tl.maximum(score_prefix, score_own))
+    shrink = tl.exp2(best - row_best[:, None])  # [R, W]
+    weight_prefix = tl.exp2(score_prefix - row_best)
+    weight_own = tl.exp2(score_own - row_best)
+    row_total = tl.sum(total * shrink, axis=1) + weight_prefix + weight_own
+    row_attended = tl.sum(attended * shrink[:, :, None], axis=1)  # [R, D]
+    row_attended += weight_prefix[:, None] * v_prefix + weight_own[:, None] * v_own.to(tl.float32)
+    out = tl.where(is_active, row_attended / row_total[:, None], 0.0)
     out_offset = activation_row[:, None] * (H * D) + head_offset
     tl.store(out_ptr + out_offset, out.to(out_ptr.dtype.element_ty), mask=is_row[:, None])
 
@@ -164,13 +166,16 @@ def self_decode_attention_triton(
     beam_size: int,
     *,
     block_r: int = 4,
+    block_w: int = 1,
     block_t: int = 8,
     num_warps: int | None = None,
     num_stages: int = 1,
 ) -> Tensor:
     """The kernel of `self_decode_attention`: a program takes some heads and beams of one slot."""
     n, K, (_, T, _, H, D) = len(slot_ids), beam_size, k_cache.shape
-    num_warps = num_warps or max(1, block_r * D // 256)  # a thread loads 16 bytes of a bf16 row
+    num_warps = num_warps or block_w * max(
+        1, block_r * D // 256
+    )  # a thread loads 16 bytes of a bf16 row
     assert qkv.shape == (n * K, 3 * H * D)
     assert qkv.is_contiguous()
     assert indirection.shape[1:] == (K, T)
@@ -202,6 +207,7 @@ def self_decode_attention_triton(
             H=H,
             D=D,
             BLOCK_R=block_r,
+            BLOCK_W=block_w,
             BLOCK_T=block_t,
             NUM_STAGES=num_stages,
             num_warps=num_warps,

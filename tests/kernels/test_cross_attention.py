@@ -83,7 +83,7 @@ def test_head_sizes(device, use_dot, D):
         {"use_dot": True, "block_s": 64, "num_warps": 2},
         {"use_dot": False, "block_s": 1, "block_r": 8},
         {"use_dot": False, "block_s": 16, "block_r": 1, "num_warps": 4},
-        {"use_dot": False, "block_r": 2, "num_stages": 2},
+        {"use_dot": False, "block_r": 4, "block_w": 4, "block_s": 2, "num_stages": 2},
     ],
     ids=str,
 )
@@ -111,3 +111,27 @@ def test_nan_stays_in_its_beam(device, use_dot):
 def test_long_source(device, use_dot):
     state = build([511], K=2, H=1, D=16, device=device)
     check_against_twin(state, use_dot=use_dot)
+
+
+@BOTH_KERNELS
+def test_indices_pass_31_bits(device, use_dot):
+    """The last rows of a pool of more than 2^31 numbers, where there is memory for one."""
+    state = build([40, 9], 4, 16, 64, dtype=torch.bfloat16, device=device)
+    rows = torch.stack([state["k"], state["v"]], dim=1)  # [P, 2, H, D]
+    num_rows = 2**31 // rows[0].numel() + 99 if device == "cuda" else 99
+    pool = torch.zeros(num_rows, *rows.shape[1:], dtype=rows.dtype, device=device)
+    pool[-len(rows) :] = rows
+    state |= {"k": pool[:, 0], "v": pool[:, 1]}
+    state["starts"] += num_rows - len(rows)
+    check_against_twin(state, use_dot=use_dot)
+
+
+@BOTH_KERNELS
+def test_result_does_not_depend_on_batch_mates(device, use_dot):
+    run = cross_attention.cross_decode_attention_triton
+    state = build([4, 1, 70, 8], 4, 2, 16, dtype=torch.bfloat16, device=device)
+    together = run(**state, use_dot=use_dot).view(4, 4, 32)
+    for b in range(4):
+        slot_ids, q = state["slot_ids"][b : b + 1], state["q"][4 * b : 4 * b + 4]
+        alone = run(**(state | {"slot_ids": slot_ids, "q": q}), use_dot=use_dot)
+        assert torch.equal(alone, together[b])

@@ -75,3 +75,12 @@ def test_nan_stays_in_its_sentence(device):
 def test_long_sentence(device):
     batch = build([1, 2000], H=1, D=16, device=device)
     check_against_twin(batch, block_q=64, block_s=64 if device == "cuda" else 512)
+
+
+def test_result_does_not_depend_on_batch_mates(device):
+    lengths = [40, 3, 65]
+    batch = build(lengths, H=2, D=16, dtype=torch.bfloat16, device=device)
+    together = encoder_attention.encoder_attention_triton(**batch).split(lengths)
+    for length, qkv, expected in zip(lengths, batch["qkv"].split(lengths), together, strict=True):
+        alone = build([length], H=2, D=16, device=device) | {"qkv": qkv}
+        assert torch.equal(encoder_attention.encoder_attention_triton(**alone), expected)

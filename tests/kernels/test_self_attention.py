@@ -116,7 +116,8 @@ def test_head_sizes(device, D):
         {"block_t": 16, "num_warps": 4},
         {"block_r": 1, "block_t": 4},
         {"block_r": 8, "num_stages": 3},
-        {"block_r": 16, "num_warps": 2},
+        {"block_r": 4, "block_w": 4, "block_t": 2},
+        {"block_r": 16, "block_w": 2, "num_warps": 2},
     ],
     ids=str,
 )
@@ -148,3 +149,31 @@ def test_nan_stays_in_its_beam(device):
 
 def test_long_past(device):
     check_against_twin(build([511], K=2, H=1, D=16, device=device))
+
+
+def test_indices_pass_31_bits(device):
+    """The last slots of a cache of more than 2^31 numbers, where there is memory for one."""
+    state = build([60, 33], 4, 16, 64, dtype=torch.bfloat16, device=device, T=64)
+    num_slots = 2**31 // state["k_cache"][0].numel() + 9 if device == "cuda" else 5
+
+    def last_of_many(tensor):
+        many = torch.zeros(num_slots, *tensor.shape[1:], dtype=tensor.dtype, device=device)
+        many[-2:] = tensor
+        return many
+
+    for name in ("k_cache", "v_cache", "indirection", "lengths", "prefix_rows"):
+        state[name] = last_of_many(state[name])
+    state["slot_ids"] += num_slots - 2
+    expected = self_attention.self_decode_attention_reference(**state)
+    actual = self_attention.self_decode_attention_triton(**state)
+    torch.testing.assert_close(actual, expected, rtol=3e-2, atol=3e-2)
+
+
+def test_result_does_not_depend_on_batch_mates(device):
+    state = build([4, 1, 30, 8], 4, 2, 16, dtype=torch.bfloat16, device=device)
+    together = self_attention.self_decode_attention_triton(**copied(state)).view(4, 4, 32)
+    for b in range(4):
+        alone = copied(state)
+        alone["slot_ids"] = state["slot_ids"][b : b + 1]
+        alone["qkv"] = state["qkv"][4 * b : 4 * b + 4]
+        assert torch.equal(self_attention.self_decode_attention_triton(**alone), together[b])
