@@ -7,14 +7,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from nllb_cli.engine.slots import Slots
+from nllb_cli.engine.vocabulary import Vocabulary
 from nllb_cli.kernels.admission import admit
 from nllb_cli.kernels.cross_attention import cross_decode_attention
 from nllb_cli.kernels.encoder_attention import encoder_attention
-from nllb_cli.kernels.lm_head import lm_head_tiles
 from nllb_cli.kernels.norm import add_layer_norm, embed_layer_norm
 from nllb_cli.kernels.search import beam_step, num_candidates
 from nllb_cli.kernels.self_attention import self_decode_attention
-from nllb_cli.kernels.topk import merge_tiles
 from nllb_cli.model.parameters import Linear, Norm, Parameters
 from nllb_cli.model.transformer import FP16_LIMIT, PositionTable
 
@@ -26,14 +25,14 @@ class SlotModel:
         self,
         parameters: Parameters,
         slots: Slots,
-        num_tokens: int,
+        vocabulary: Vocabulary,
         powers: Tensor,
         stopping: int,
         positions: PositionTable,
     ) -> None:
         """Shapes: powers [T + 1] fp32: length^alpha."""
         self.parameters, self.config, self.slots = parameters, parameters.config, slots
-        self._num_tokens = min(num_tokens, self.config.vocab_size)
+        self._vocabulary = vocabulary
         self._powers = powers
         self._rule = (self.config.eos_id, self.config.pad_id, stopping)
         self._scale = math.sqrt(self.config.d_model) if self.config.scale_embedding else 1.0
@@ -129,10 +128,7 @@ class SlotModel:
         hidden = self._decoder_output(n)
         rows = slice(0, n * K)
         tiles = (slots.relative[rows], slots.tile_max[rows], slots.tile_sum[rows])
-        lm_head_tiles(
-            hidden, self.parameters.lm_head, *tiles, self.config.vocab_size, self._num_tokens
-        )
-        scores = merge_tiles(*tiles, self._num_tokens, num_candidates(K))
+        scores = self._vocabulary.best(hidden, tiles, num_candidates(K))
         beam_step(slots.state, slots.outbox, io, scores, self._powers, self._rule)
         admit(slots.state, slots.source, slots.queue, io)
 

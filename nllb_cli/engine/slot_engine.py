@@ -18,6 +18,7 @@ from nllb_cli.engine.outcome import Arrival, fetch, hypotheses, send_to_host
 from nllb_cli.engine.pool import RowPool
 from nllb_cli.engine.sizes import SlotPlan, encode_tokens
 from nllb_cli.engine.slots import Slots, SlotShape
+from nllb_cli.engine.vocabulary import Vocabulary
 from nllb_cli.kernels.admission import NUM_DONE
 from nllb_cli.kernels.search import STOP_FIRST, STOP_HEURISTIC, STOP_NEVER
 from nllb_cli.model.parameters import Parameters
@@ -64,7 +65,8 @@ class SlotEngine:
         self, parameters: Parameters, options: DecodeOptions, num_tokens: int, plan: SlotPlan
     ) -> None:
         """Ids from `num_tokens` on have no text and are never produced."""
-        self._model = (parameters, options, num_tokens)
+        lm_head, vocab_size = parameters.lm_head, parameters.config.vocab_size
+        self._model = (parameters, options, Vocabulary(lm_head, vocab_size, num_tokens))
         self._positions = PositionTable(parameters.config, parameters.target_embedding)
         self._plan = plan
         self._run: _SlotRun | None = None
@@ -108,7 +110,7 @@ class _SlotRun:
         self,
         parameters: Parameters,
         options: DecodeOptions,
-        num_tokens: int,
+        vocabulary: Vocabulary,
         shape: SlotShape,
         positions: PositionTable,
     ) -> None:
@@ -121,7 +123,7 @@ class _SlotRun:
             stopping = STOP_HEURISTIC if options.beam_size > 1 else stopping
         lengths = torch.arange(shape.num_positions + 1).clamp(min=1).double()
         powers = lengths.pow(options.length_penalty).float().to(like.device)
-        self._model = SlotModel(parameters, self._slots, num_tokens, powers, stopping, positions)
+        self._model = SlotModel(parameters, self._slots, vocabulary, powers, stopping, positions)
         self._runner = GraphRunner(self._model.step, shape.num_slots, like.device)
         self._pool = RowPool(shape.pool_rows)
         self._pool.take(2)  # idle slots read these

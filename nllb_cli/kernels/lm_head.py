@@ -22,9 +22,12 @@ def lm_head_tiles_reference(
     tile_sum: Tensor,
     vocab_size: int,
     num_tokens: int,
+    scales: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """The twin of `lm_head_tiles`."""
     logits = hidden.float() @ weight.float().T
+    if scales is not None:
+        logits *= scales[0][:, None] * scales[1]
     for tile in range(tile_max.shape[1]):
         part = logits[:, tile * TILE : min((tile + 1) * TILE, vocab_size)]
         chosen = part[:, : max(0, num_tokens - tile * TILE)]
@@ -43,6 +46,8 @@ def _lm_head_tiles_kernel(
     relative_desc,
     max_ptr,
     sum_ptr,
+    row_scale_ptr,
+    weight_scale_ptr,
     R,
     E: tl.constexpr,
     vocab_size,
@@ -53,6 +58,7 @@ def _lm_head_tiles_kernel(
     BLOCK_V: tl.constexpr,
     BLOCK_E: tl.constexpr,
     PRECISION: tl.constexpr,
+    HAS_SCALES: tl.constexpr,
 ):
     # rows vary fastest, so that the programs that run together share a tile of the vocabulary
     num_row_blocks = tl.cdiv(R, BLOCK_R)
@@ -68,6 +74,11 @@ def _lm_head_tiles_kernel(
                 logits,
                 input_precision=PRECISION,
             )
+        rows = row + tl.arange(0, BLOCK_R)
+        if HAS_SCALES:
+            row_scale = tl.load(row_scale_ptr + rows, mask=rows < R, other=0.0)
+            weight_scale = tl.load(weight_scale_ptr + first + tl.arange(0, BLOCK_V))
+            logits = logits * row_scale[:, None] * weight_scale[None, :]
         if first + BLOCK_V <= num_tokens:
             peak = tl.max(logits, 1)
             shifted = logits - peak[:, None]
@@ -83,7 +94,6 @@ def _lm_head_tiles_kernel(
             shifted = real - peak[:, None]
             total = tl.sum(tl.exp(tl.minimum(shifted, 80.0)), 1)
             shifted = tl.where(can_choose[None, :], shifted, float("-inf"))
-        rows = row + tl.arange(0, BLOCK_R)
         offset = rows.to(tl.int64) * NUM_TILES + tile
         tl.store(max_ptr + offset, peak, mask=rows < R)
         tl.store(sum_ptr + offset, total, mask=rows < R)
@@ -98,6 +108,7 @@ def lm_head_tiles_triton(
     tile_sum: Tensor,
     vocab_size: int,
     num_tokens: int,
+    scales: tuple[Tensor, Tensor] | None = None,
     *,
     block_rows: int = 128,
     block_width: int = 64,
@@ -114,6 +125,8 @@ def lm_head_tiles_triton(
     assert tile_max.shape == tile_sum.shape == (R, num_tiles(weight.shape[0]))
     if hidden.dtype == torch.float32:  # twice the bytes: the same shared memory with half the depth
         block_rows, block_width = 64, 32
+    elif hidden.element_size() == 1:
+        block_width *= 2
     if R <= 64:
         block_rows, num_warps = 64, 4
     blocks = triton.cdiv(R, block_rows) * tile_max.shape[1]
@@ -124,6 +137,8 @@ def lm_head_tiles_triton(
         TensorDescriptor.from_tensor(relative, [block_rows, TILE]),
         tile_max,
         tile_sum,
+        scales[0] if scales else tile_max,
+        scales[1] if scales else tile_max,
         R,
         E=E,
         vocab_size=vocab_size,
@@ -134,6 +149,7 @@ def lm_head_tiles_triton(
         BLOCK_V=TILE,
         BLOCK_E=block_width,
         PRECISION="ieee" if hidden.dtype == torch.float32 else "tf32",
+        HAS_SCALES=scales is not None,
         num_warps=num_warps,
         num_stages=num_stages,
     )
@@ -154,6 +170,7 @@ def lm_head_tiles(
     tile_sum: Tensor,
     vocab_size: int,
     num_tokens: int,
+    scales: tuple[Tensor, Tensor] | None = None,
 ) -> None:
     """Multiply by the vocabulary and write logits relative to their tile's maximum.
 
@@ -165,7 +182,8 @@ def lm_head_tiles(
     Shapes:
         hidden [R, E]; weight [V_padded, E]; relative [R, V_padded], fp16 or fp32, written;
         tile_max, tile_sum [R, num_tiles], fp32, written: the maximum over a tile's candidates (over
-        its real rows if it has none) and the sum of exp(logit - maximum) over its real rows
+        its real rows if it has none) and the sum of exp(logit - maximum) over its real rows;
+        scales [R] and [V_padded], fp32: of the rows of `hidden` and `weight` if these are quantised
     """
     run = lm_head_tiles_triton if hidden.is_cuda else lm_head_tiles_reference
-    run(hidden, weight, relative, tile_max, tile_sum, vocab_size, num_tokens)
+    run(hidden, weight, relative, tile_max, tile_sum, vocab_size, num_tokens, scales)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nllb_cli.kernels import lm_head
+from nllb_cli.kernels import lm_head, quantize
 
 SHAPES = [(1, 64, 128, 100, 98), (37, 64, 640, 600, 511), (130, 96, 1024, 1024, 1024)]
 
@@ -62,3 +62,29 @@ def test_not_a_number_reaches_the_sum(device):
     relative, peak, total = buffers(3, 256, torch.float32, device)
     lm_head.lm_head_tiles_triton(hidden, weight, relative, peak, total, 256, 256)
     assert total.isfinite()[:, 0].tolist() == [True, False, True]
+
+
+def test_scales_belong_to_rows_and_to_vocabulary(device):
+    hidden, weight = draw(7, 64, 512, 500, torch.float32, device)
+    scales = (torch.arange(1, 8, device=device) / 4.0, torch.arange(1, 513, device=device) / 256.0)
+    expected, actual = (buffers(7, 512, torch.float32, device) for _ in range(2))
+    scaled = (hidden * scales[0][:, None], weight * scales[1][:, None])
+    lm_head.lm_head_tiles_reference(*scaled, *expected, 500, 500)
+    lm_head.lm_head_tiles_triton(hidden, weight, *actual, 500, 500, scales)
+    torch.testing.assert_close(actual[1], expected[1], rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(actual[2], expected[2], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.gpu
+def test_eight_bits_are_near_the_exact_product(device):
+    """Rounding to 3 bits of mantissa leaves an error of a few per cent of a logit's spread."""
+    hidden, weight = draw(130, 1024, 1024, 1024, torch.bfloat16, "cuda")
+    rows, row_scale = quantize.quantize_rows(hidden)
+    columns, weight_scale = quantize.quantize_rows(weight)
+    relative, peak, total = buffers(130, 1024, torch.float16, "cuda")
+    lm_head.lm_head_tiles_triton(
+        rows, columns, relative, peak, total, 1024, 1024, (row_scale, weight_scale)
+    )
+    logits = relative.float() + peak.repeat_interleave(lm_head.TILE, 1)
+    exact = hidden.float() @ weight.float().T
+    assert ((logits - exact).std() / exact.std()) < 0.06
