@@ -1,11 +1,12 @@
 """The door for programs: a model that translates whatever is iterated, in order."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from nllb_cli.errors import DeviceError, UsageError
+from nllb_cli.errors import UsageError
 from nllb_cli.languages import Resolution, resolve
 from nllb_cli.model.config import read_config
 from nllb_cli.model.hub import BUNDLED_MODEL, EXAMPLE, resolve_model
@@ -15,6 +16,9 @@ from nllb_cli.stream import Stream, StreamOptions
 from nllb_cli.text.buckets import Limits
 from nllb_cli.text.segments import NUM_SPECIALS, SplitRules, TooLong
 from nllb_cli.text.tokenizer import load_tokenizer
+
+if TYPE_CHECKING:
+    from nllb_cli.engine.devices import Placement
 
 BUNDLED_NOTE = (
     "using the small bundled model (everyday sentences, six languages);"
@@ -41,6 +45,7 @@ class Translator:
         """Find the model and read its languages.
 
         `model` is a directory or a hub id; None is `NLLB_MODEL`, else the bundled model.
+        `device` is auto, cpu, cuda or cuda:N; several with commas, or all, are one process each.
         """
         self._options = EngineOptions(device, dtype, gpu_memory, max_batch_rows)
         self._name = None if model is None else str(model)
@@ -67,6 +72,8 @@ class Translator:
     def load(self, decode: DecodeOptions) -> Engine:
         """Load the weights, if they are not, and return an engine with these settings."""
         if self._engine is None or self._engine[0] != decode:
+            if self._engine is not None:
+                self._engine[1].close()  # its memory goes before the next one's comes
             self._engine = (decode, self._new_engine(decode))
         return self._engine[1]
 
@@ -120,8 +127,10 @@ class Translator:
 
     @property
     def limits(self) -> Limits:
-        """How much is read ahead: a GPU has more rows in hand."""
-        return GPU_LIMITS if self.is_on_gpu else CPU_LIMITS
+        """How much is read ahead: a GPU has more rows in hand, several GPUs have more still."""
+        if not self.is_on_gpu:
+            return CPU_LIMITS
+        return replace(GPU_LIMITS, window_rows=GPU_LIMITS.window_rows * len(self._placement.places))
 
     def close(self) -> None:
         """Give the memory back."""
@@ -132,17 +141,24 @@ class Translator:
     @property
     def is_on_gpu(self) -> bool:
         """Whether the model runs on a GPU."""
-        return self._device[0].startswith("cuda")
+        return self._placement.places[0].device != "cpu"
+
+    @property
+    def devices(self) -> list[str]:
+        """Where the model runs."""
+        return [place.device for place in self._placement.places]
 
     @property
     def numbers(self) -> dict[str, str]:
         """Kind of device and number format, as far as they may change a text."""
-        device, dtype = self._device
-        return {"device": device.split(":")[0], "dtype": dtype}
+        place = self._placement.places[0]
+        return {"device": place.device.split(":")[0], "dtype": place.dtype}
 
     @cached_property
-    def _device(self) -> tuple[str, str]:
-        return choose_device(self._options.device, self._options.dtype)
+    def _placement(self) -> "Placement":
+        from nllb_cli.engine.devices import choose_places
+
+        return choose_places(self._options)
 
     def fetch(self) -> Path:
         """Download the weights, if they are not here, and return the model's directory."""
@@ -150,36 +166,11 @@ class Translator:
         return self.directory
 
     def _new_engine(self, decode: DecodeOptions) -> Engine:
-        import torch
+        from nllb_cli.engine.devices import load_model, make_engine
 
-        from nllb_cli.engine.engine import PlainEngine
-        from nllb_cli.model.weights import load_parameters
-
-        device, dtype = self._device
         if self._parameters is None:
-            self._parameters = load_parameters(
-                self.fetch(), torch.device(device), getattr(torch, dtype)
-            )
+            self.notes += self._placement.notes
+            place = self._placement.places[0]
+            self._parameters = load_model(self.fetch(), place, decode, self._options)
             self.notes += self._parameters.notes
-        return PlainEngine(
-            self._parameters, decode, self.tokenizer.size, self._options.max_batch_rows
-        )
-
-
-def choose_device(device: str, dtype: str) -> tuple[str, str]:
-    """Return the device and the number format that `auto` stands for, or refuse an absent one."""
-    import torch
-
-    num_gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if device == "auto":
-        device = "cuda" if num_gpus else "cpu"
-    kind, _, index = device.partition(":")
-    if kind not in ("cpu", "cuda") or (index and (kind == "cpu" or not index.isdecimal())):
-        raise UsageError(f"--device {device}: choose auto, cpu, cuda or cuda:N")
-    if kind == "cuda" and not num_gpus:
-        raise DeviceError(f"--device {device}: no usable GPU here; --device cpu needs none")
-    if kind == "cuda" and index and int(index) >= num_gpus:
-        raise DeviceError(f"--device {device}: the last GPU here is cuda:{num_gpus - 1}")
-    if dtype == "auto":
-        dtype = "bfloat16" if kind == "cuda" else "float32"
-    return device, dtype
+        return make_engine(self._parameters, decode, self._options, self.tokenizer.size)

@@ -1,5 +1,6 @@
 """How many slots, how deep and how large a pool: from memory and the model's shape."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 from nllb_cli.engine.slots import SlotShape, slot_bytes
@@ -20,7 +21,7 @@ class SlotPlan:
     beam_size: int
     item_bytes: int
     budget_bytes: int
-    """What caches, pool and scratch may take together."""
+    """What caches, pool, scratch and activations may take together."""
     max_batch_rows: int | None = None
     """At most so many segments at once (None: as memory allows)."""
 
@@ -30,25 +31,35 @@ class SlotPlan:
         Raises:
             DeviceError: not even one slot fits
         """
+        most = max(TARGET_ROWS // self.beam_size, 1)
+        if self.max_batch_rows is not None:
+            most = min(most, self.max_batch_rows)
+        shapes = [self._shape(num_slots, max_target_tokens) for num_slots in _slot_counts(most)]
+        num_fitting = bisect_right(shapes, self.budget_bytes, key=self.needed_bytes)
+        if num_fitting:
+            return shapes[num_fitting - 1]
+        raise DeviceError(
+            f"the model's caches need {in_gib(self.needed_bytes(shapes[0]))} beside the weights, "
+            f"{in_gib(self.budget_bytes)} are available: "
+            "lower --beam or --max-target-tokens, raise --gpu-memory or use --device cpu"
+        )
+
+    def smallest(self, max_target_tokens: int) -> SlotShape:
+        """Return the shape with one slot, whether it fits or not."""
+        return self._shape(1, max_target_tokens)
+
+    def needed_bytes(self, shape: SlotShape) -> int:
+        """Bytes that slots of this shape take, with what encoding and a step need in passing."""
+        in_passing = shape.num_slots * shape.beam_size + encode_tokens(shape.num_slots)
+        per_token = 8 * self.config.d_model + max(self.config.encoder_ffn, self.config.decoder_ffn)
+        return (
+            slot_bytes(self.config, shape, self.item_bytes)
+            + in_passing * per_token * self.item_bytes
+        )
+
+    def _shape(self, num_slots: int, max_target_tokens: int) -> SlotShape:
         wanted = max_target_tokens + 1
         depth = next((d for d in _DEPTHS if d >= wanted), -(-wanted // 64) * 64)
-        num_slots = max(TARGET_ROWS // self.beam_size, 1)
-        if self.max_batch_rows is not None:
-            num_slots = min(num_slots, self.max_batch_rows)
-        while True:
-            shape = self._shape(num_slots, depth)
-            needed = slot_bytes(self.config, shape, self.item_bytes)
-            if needed <= self.budget_bytes:
-                return shape
-            if num_slots == 1:
-                raise DeviceError(
-                    f"the model's caches need {needed / _GIB:.1f} GiB beside the weights, "
-                    f"{max(self.budget_bytes, 0) / _GIB:.1f} GiB are available: "
-                    "lower --beam or --max-target-tokens, raise --gpu-memory or use --device cpu"
-                )
-            num_slots = _smaller(num_slots)
-
-    def _shape(self, num_slots: int, depth: int) -> SlotShape:
         return SlotShape(
             num_slots=num_slots,
             beam_size=self.beam_size,
@@ -58,12 +69,36 @@ class SlotPlan:
         )
 
 
+def weight_bytes(config: ModelConfig, item_bytes: int) -> int:
+    """Bytes that a checkpoint's weights take on the device, embeddings tied as the config says."""
+    E, L = config.d_model, config.decoder_layers
+    attention = 4 * E * E + 4 * E
+    encoder_layer = attention + _feed_forward_size(E, config.encoder_ffn) + 4 * E
+    decoder_layer = 2 * attention + _feed_forward_size(E, config.decoder_ffn) + 6 * E
+    num_embeddings = 1 if config.is_tied else 2
+    return item_bytes * (
+        num_embeddings * config.padded_vocab_size * E
+        + config.encoder_layers * encoder_layer
+        + L * decoder_layer
+        + 4 * E
+        + (config.max_positions + 1) * E
+    )
+
+
+def _feed_forward_size(E: int, F: int) -> int:
+    return 2 * E * F + E + F
+
+
 def encode_tokens(num_slots: int) -> int:
     """Source tokens that are encoded together: enough for half of the slots, as a rule."""
     return min(16384, max(2048, 16 * num_slots))
 
 
-def _smaller(num_slots: int) -> int:
-    """Return about three quarters, a multiple of 8 where it is large."""
-    smaller = max(num_slots * 3 // 4, 1)
-    return smaller // 8 * 8 if smaller > 16 else smaller
+def in_gib(num_bytes: int) -> str:
+    """An amount of memory as a person reads it."""
+    return f"{max(num_bytes, 0) / _GIB:.1f} GiB"
+
+
+def _slot_counts(most: int) -> list[int]:
+    """Return the numbers of slots worth a choice: few, or multiples of 8; and the whole."""
+    return [n for n in range(1, most + 1) if n <= 16 or n % 8 == 0 or n == most]
