@@ -11,6 +11,7 @@ import torch
 from nllb_cli.engine.engine import PlainEngine
 from nllb_cli.engine.sizes import SlotPlan, in_gib, weight_bytes
 from nllb_cli.engine.slot_engine import SlotEngine
+from nllb_cli.engine.vocabulary import can_search_in_eight_bits
 from nllb_cli.errors import DeviceError, UsageError
 from nllb_cli.model.config import ModelConfig, read_config
 from nllb_cli.model.parameters import Parameters
@@ -132,7 +133,7 @@ def load_model(
     device, dtype = torch.device(place.device), getattr(torch, place.dtype)
     if device.type == "cpu":
         return load_parameters(directory, device, dtype)
-    _check_fit(read_config(directory), device, dtype.itemsize, decode.beam_size, options)
+    _check_fit(read_config(directory), device, dtype, decode.beam_size, options)
     try:
         return load_parameters(directory, device, dtype)
     except torch.OutOfMemoryError as error:
@@ -155,12 +156,14 @@ def make_engine(
         if device.type != "cpu":
             _log.warning("Triton is not installed, so %s runs much below its speed", device)
         return PlainEngine(parameters, decode, num_tokens, options.max_batch_rows)
-    budget = _available_bytes(device, options.gpu_memory) - torch.cuda.memory_allocated(device)
+    config, dtype = parameters.config, parameters.lm_head.dtype
+    available = _available_bytes(device, options.gpu_memory)
+    taken = torch.cuda.memory_allocated(device) + _rough_bytes(config, device, dtype)
     plan = SlotPlan(
-        config=parameters.config,
+        config=config,
         beam_size=decode.beam_size,
-        item_bytes=parameters.lm_head.itemsize,
-        budget_bytes=budget,
+        item_bytes=dtype.itemsize,
+        budget_bytes=available - taken,
         max_batch_rows=options.max_batch_rows,
     )
     return SlotEngine(parameters, decode, num_tokens, plan)
@@ -187,13 +190,13 @@ def _available_bytes(device: torch.device, share: float) -> int:
 def _check_fit(
     config: ModelConfig,
     device: torch.device,
-    item_bytes: int,
+    dtype: torch.dtype,
     beam_size: int,
     options: EngineOptions,
 ) -> None:
     """Refuse a model whose weights and one slot do not fit, before anything is loaded."""
-    plan = SlotPlan(config, beam_size, item_bytes, budget_bytes=0)
-    weights = weight_bytes(config, item_bytes)
+    plan = SlotPlan(config, beam_size, dtype.itemsize, budget_bytes=0)
+    weights = weight_bytes(config, dtype.itemsize) + _rough_bytes(config, device, dtype)
     slots = plan.needed_bytes(plan.smallest(_SHORT_TARGET))
     available = _available_bytes(device, options.gpu_memory)
     if weights + slots > available:
@@ -202,3 +205,10 @@ def _check_fit(
             f"({in_gib(weights)} of weights), {in_gib(available)} available; free the device from "
             "other programs, raise --gpu-memory or use --device cpu"
         )
+
+
+def _rough_bytes(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> int:
+    """Return what the eight-bit copy of lm_head takes, where the engine will have one."""
+    if not can_search_in_eight_bits(device, dtype):
+        return 0
+    return config.padded_vocab_size * (config.d_model + 4)

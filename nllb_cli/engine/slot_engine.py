@@ -7,7 +7,8 @@ old and decides by them alone, so that what it does depends on the input and not
 import logging
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from nllb_cli.engine.pool import RowPool
 from nllb_cli.engine.sizes import SlotPlan, encode_tokens
 from nllb_cli.engine.slots import Slots, SlotShape
 from nllb_cli.engine.vocabulary import Vocabulary
+from nllb_cli.errors import DeviceError
 from nllb_cli.kernels.admission import NUM_DONE
 from nllb_cli.kernels.search import STOP_FIRST, STOP_HEURISTIC, STOP_NEVER
 from nllb_cli.model.parameters import Parameters
@@ -74,24 +76,56 @@ class SlotEngine:
     def translate(self, source: BatchSource) -> Iterator[Result]:
         """Yield each segment once, with its best hypothesis for each of its `target_ids`."""
         pending: deque[Segment] = deque()  # taken from the source, not yet encoded
-        while True:
-            if not pending:
-                batch = source.take(wait=True)
-                if batch is None:
-                    if source.is_exhausted:
-                        return
-                    continue
-                pending.extend(batch.segments)
-            deepest = max(segment.max_target_tokens for segment in pending)
-            yield from self._run_for(deepest).translate(source, pending)
+        try:
+            while True:
+                if not pending:
+                    batch = source.take(wait=True)
+                    if batch is None:
+                        if source.is_exhausted:
+                            return
+                        continue
+                    pending.extend(batch.segments)
+                yield from self._translate(source, pending)
+        except BaseException:
+            self._run = None  # nobody waits any more for what is in flight in it
+            raise
+
+    def _translate(self, source: BatchSource, pending: deque[Segment]) -> Iterator[Result]:
+        """Translate with slots of one depth; with fewer slots where memory runs out."""
+        run = self._run_for(max(segment.max_target_tokens for segment in pending))
+        try:
+            yield from run.translate(source, pending)
+            return
+        except torch.OutOfMemoryError:
+            pending.extendleft(reversed(run.unfinished))  # these start again
+        num_slots = run.shape.num_slots
+        del run
+        self._have_fewer_slots(num_slots)
 
     def _run_for(self, max_target_tokens: int) -> "_SlotRun":
         """Return slots that are deep enough; deeper ones replace those there are."""
-        if self._run is None or self._run.shape.max_target_tokens < max_target_tokens:
-            self._run = None  # its memory goes before the next one's comes
+        if self._run is not None and self._run.shape.max_target_tokens >= max_target_tokens:
+            return self._run
+        self._run = None  # its memory goes before the next one's comes
+        while self._run is None:
             shape = self._plan.shape(max_target_tokens)
-            self._run = _SlotRun(*self._model, shape, self._positions)
+            with suppress(torch.OutOfMemoryError):
+                self._run = _SlotRun(*self._model, shape, self._positions)
+            if self._run is None:
+                self._have_fewer_slots(shape.num_slots)
         return self._run
+
+    def _have_fewer_slots(self, num_slots: int) -> None:
+        """Give all slots up and plan for half of them."""
+        if num_slots == 1:
+            raise DeviceError(
+                "out of memory with one row at a time: free the device from other programs, lower "
+                "--beam or --max-target-tokens, or use --device cpu"
+            )
+        self._run = None
+        torch.cuda.empty_cache()
+        self._plan = replace(self._plan, max_batch_rows=num_slots // 2)
+        _log.warning("out of memory: decoding %d rows at a time now", num_slots // 2)
 
     @property
     def shape(self) -> SlotShape | None:
@@ -141,6 +175,11 @@ class _SlotRun:
     def _outstanding(self) -> int:
         """Entries that wait or run, at most (counters are some steps old)."""
         return self._submitted - self._done
+
+    @property
+    def unfinished(self) -> list[Segment]:
+        """The segments in flight, in the order in which they were encoded."""
+        return list(dict.fromkeys(sentence.segment for sentence, _ in self._sentences.values()))
 
     def translate(self, source: BatchSource, pending: deque[Segment]) -> Iterator[Result]:
         """Run until all is done and nothing more comes, or the next segment needs deeper slots."""

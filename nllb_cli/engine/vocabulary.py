@@ -19,7 +19,8 @@ class Vocabulary:
         """Ids from `num_tokens` on are never chosen. Shapes: lm_head [V_padded, E]."""
         self._lm_head = lm_head
         self._sizes = (vocab_size, min(num_tokens, vocab_size))
-        self._rough = quantize_rows(lm_head) if can_search_in_eight_bits(lm_head) else None
+        has_rough = can_search_in_eight_bits(lm_head.device, lm_head.dtype)
+        self._rough = quantize_rows(lm_head) if has_rough else None
 
     def best(self, hidden: Tensor, tiles: Tiles, num_best: int) -> tuple[Tensor, Tensor, Tensor]:
         """Return logits, ids and log-sum-exp.
@@ -42,8 +43,8 @@ class Vocabulary:
         return rescore(hidden, self._lm_head, found, num_best)
 
 
-def can_search_in_eight_bits(lm_head: Tensor) -> bool:
+def can_search_in_eight_bits(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether the device multiplies eight-bit floats and the model is in half precision."""
-    if not lm_head.is_cuda or lm_head.dtype == torch.float32:
+    if device.type != "cuda" or dtype == torch.float32:
         return False
-    return torch.cuda.get_device_capability(lm_head.device) >= (8, 9)
+    return torch.cuda.get_device_capability(device) >= (8, 9)

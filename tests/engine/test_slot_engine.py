@@ -6,9 +6,13 @@ import random
 import pytest
 import torch
 
+from nllb_cli.engine import slot_engine as slot_engine_file
 from nllb_cli.engine.engine import PlainEngine
+from nllb_cli.engine.forward import SlotModel
 from nllb_cli.engine.sizes import SlotPlan
 from nllb_cli.engine.slot_engine import SlotEngine
+from nllb_cli.engine.slots import Slots
+from nllb_cli.errors import DeviceError
 from nllb_cli.model.weights import load_parameters
 from nllb_cli.options import DecodeOptions
 from nllb_cli.records import Batch
@@ -122,3 +126,76 @@ def test_out_of_memory_while_encoding_halves_the_work(parameters, monkeypatch, c
     assert_same(translate(engine, segments), expected)
     assert max(sizes) > 2
     assert "out of memory" in caplog.text
+
+
+def test_slots_that_cannot_be_allocated_become_fewer(parameters, monkeypatch, caplog):
+    """Memory that others took since the plan was made costs slots, not the run."""
+    options = DecodeOptions(2)
+    segments = random_segments(8, seed=6)
+    asked = []
+
+    def scarce(config, shape, like):
+        asked.append(shape.num_slots)
+        if shape.num_slots > 3:
+            raise torch.OutOfMemoryError("no memory left")
+        return Slots(config, shape, like)
+
+    monkeypatch.setattr(slot_engine_file, "Slots", scarce)
+    engine = slot_engine(parameters, options, max_batch_rows=12)
+    found = translate(engine, segments)
+    assert_same(found, translate(PlainEngine(parameters, options, 95), segments))
+    assert asked == [12, 6, 3]
+    assert caplog.messages == [f"out of memory: decoding {n} rows at a time now" for n in (6, 3)]
+
+
+def test_not_even_one_slot_is_an_error_that_names_the_remedy(parameters, monkeypatch):
+    def full(*_):
+        raise torch.OutOfMemoryError("no memory left")
+
+    monkeypatch.setattr(slot_engine_file, "Slots", full)
+    with pytest.raises(DeviceError, match="one row at a time.*--device cpu"):
+        translate(slot_engine(parameters, DecodeOptions(2), 4), random_segments(2, seed=6))
+
+
+@pytest.mark.parametrize("failing_step", [1, 5, 9])
+def test_out_of_memory_in_a_step_loses_nothing(parameters, monkeypatch, caplog, failing_step):
+    options = DecodeOptions(3)
+    segments = random_segments(8, seed=8)
+    expected = translate(PlainEngine(parameters, options, 95), segments)
+    step, num_steps = SlotModel.step, []
+
+    def scarce(model, n):
+        num_steps.append(n)
+        if len(num_steps) == failing_step:
+            raise torch.OutOfMemoryError("no memory left")
+        step(model, n)
+
+    monkeypatch.setattr(SlotModel, "step", scarce)
+    assert_same(translate(slot_engine(parameters, options, 4), segments), expected)
+    assert caplog.messages == ["out of memory: decoding 2 rows at a time now"]
+
+
+def test_a_failed_or_abandoned_call_leaves_nothing_behind(parameters, monkeypatch):
+    """What was in flight then must not come out of the next call (it is asked for again)."""
+    options = DecodeOptions(2)
+    first, second = random_segments(6, seed=3), random_segments(6, seed=4)
+    expected = translate(PlainEngine(parameters, options, 95), second)
+    engine = slot_engine(parameters, options)
+    results = engine.translate(ListSource([Batch(first)]))
+    next(results)
+    results.close()
+    assert_same(translate(engine, second), expected)
+
+    step, num_steps = SlotModel.step, []
+
+    def failing(model, n):
+        num_steps.append(n)
+        if len(num_steps) == 4:
+            raise RuntimeError("broken")
+        step(model, n)
+
+    monkeypatch.setattr(SlotModel, "step", failing)
+    engine = slot_engine(parameters, options)
+    with pytest.raises(RuntimeError, match="broken"):
+        translate(engine, first)
+    assert_same(translate(engine, second), expected)
