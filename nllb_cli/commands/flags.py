@@ -57,8 +57,8 @@ OutputField = Annotated[
         "--output-field",
         "--output-column",
         metavar="NAME",
-        help="Field or column for the translation [default: translation]; "
-        "{field} and {tgt} in it are filled in.",
+        help="Field or column for the translation; {field} and {tgt} in it are filled in.",
+        show_default="translation",
         rich_help_panel=_ROWS,
     ),
 ]
@@ -126,7 +126,8 @@ Model = Annotated[
     str | None,
     typer.Option(
         metavar="DIR|ID",
-        help="Checkpoint directory or hub id [default: $NLLB_MODEL, else the bundled model].",
+        help="Checkpoint directory or hub id.",
+        show_default="$NLLB_MODEL, else the bundled model",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -161,7 +162,8 @@ MaxBatchRows = Annotated[
     int | None,
     typer.Option(
         metavar="N",
-        help="Decode at most N rows together [default: what memory allows].",
+        help="Decode at most N rows together.",
+        show_default="what memory allows",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -184,7 +186,8 @@ MaxSourceTokens = Annotated[
     typer.Option(
         metavar="N",
         min=1,
-        help="Longest source [default: what the model has positions for].",
+        help="Longest source.",
+        show_default="what the model has positions for",
         rich_help_panel=_SEARCH,
     ),
 ]
@@ -193,7 +196,8 @@ MaxTargetTokens = Annotated[
     typer.Option(
         metavar="N",
         min=2,
-        help="Longest translation [default: twice the row's source tokens + 50, at most 512].",
+        help="Longest translation.",
+        show_default="twice the row's source tokens + 50, at most 512",
         rich_help_panel=_SEARCH,
     ),
 ]
