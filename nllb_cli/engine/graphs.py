@@ -6,12 +6,12 @@ from typing import Any
 import torch
 
 CAPTURE_AFTER = 12
-"""Eager steps at a rung before it is captured: a short job captures nothing."""
+"""Steps that want a rung before it is captured: a short job captures nothing."""
 
 
 def ladder(num_slots: int) -> list[int]:
-    """Batch sizes a graph each: 8, then about twice the last, and the whole."""
-    rungs, size = [], 8
+    """Batch sizes a graph each: 16, then twice the last, and the whole."""
+    rungs, size = [], 16
     while size < num_slots:
         rungs.append(size)
         size *= 2
@@ -26,21 +26,28 @@ class GraphRunner:
         self._step = step
         self._device = device
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
-        self._num_steps = dict.fromkeys(self.rungs, 0)
+        self._num_wishes = dict.fromkeys(self.rungs, 0)
         self._memory: Any = None  # the pool that all graphs share; they never run at once
 
     def rung(self, num_wanted: int) -> int:
-        """The smallest rung with so many places, else the largest."""
-        return next((n for n in self.rungs if n >= num_wanted), self.rungs[-1])
+        """Return the places to run for so many: the smallest rung with room, else the largest.
+
+        While that rung is not worth a capture yet, a larger captured one is faster than launching
+        every kernel by itself.
+        """
+        n = next((n for n in self.rungs if n >= num_wanted), self.rungs[-1])
+        self._num_wishes[n] += 1
+        if n in self._graphs or self._num_wishes[n] > CAPTURE_AFTER:
+            return n
+        return min((size for size in self._graphs if size > n), default=n)
 
     def run(self, n: int) -> None:
-        """Run one step over the first `n` places; `n` is a rung."""
-        self._num_steps[n] += 1
+        """Run one step over the first `n` places; `n` comes from `rung`."""
         if n in self._graphs:
             self._graphs[n].replay()
             return
         self._step(n)
-        if self._device.type == "cuda" and self._num_steps[n] >= CAPTURE_AFTER:
+        if self._device.type == "cuda" and self._num_wishes[n] >= CAPTURE_AFTER:
             self._capture(n)
 
     def is_captured(self, n: int) -> bool:

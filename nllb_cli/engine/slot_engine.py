@@ -5,6 +5,7 @@ old and decides by them alone, so that what it does depends on the input and not
 """
 
 import logging
+from array import array
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -260,9 +261,7 @@ class _SlotRun:
     def _encode(self, chunk: list[Segment], lengths: list[int], first_row: int) -> None:
         """Encode and enqueue; from here on the device decides when each starts."""
         N = sum(lengths)
-        self._model.encode(
-            self._to_device([t for s in chunk for t in s.source_tokens]), lengths, first_row
-        )
+        self._model.encode(self._to_device(chunk), lengths, first_row)
         block = _Block(first_row, N + len(chunk), num_open=0)
         entries: list[int] = []
         rows: list[tuple[int, int, int, int, int]] = []
@@ -281,8 +280,12 @@ class _SlotRun:
         self._submitted += len(entries)
         self._has_new = True
 
-    def _to_device(self, tokens: list[int]) -> Tensor:
-        tensor = torch.tensor(tokens, dtype=torch.int32)
+    def _to_device(self, chunk: list[Segment]) -> Tensor:
+        """Return all source tokens one after the other. Shapes: [N] int32."""
+        tokens = array("i")
+        for segment in chunk:
+            tokens.extend(segment.source_tokens)
+        tensor = torch.frombuffer(tokens, dtype=torch.int32)
         if self._device.type == "cuda":
             return tensor.pin_memory().to(self._device, non_blocking=True)
         return tensor

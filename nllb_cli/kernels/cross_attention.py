@@ -170,7 +170,7 @@ def cross_decode_attention_triton(
     block_r: int = 4,
     block_w: int = 1,
     num_warps: int | None = None,
-    num_stages: int = 1,
+    num_stages: int | None = None,
 ) -> Tensor:
     """The kernels of `cross_decode_attention`: matrix products, or rows for few beams."""
     n, K, (_, H, D) = len(slot_ids), beam_size, k.shape
@@ -189,9 +189,9 @@ def cross_decode_attention_triton(
         _cross_attention_dot_kernel[(n * H,)](
             *arguments,
             **sizes,
-            BLOCK_S=block_s or 32,
+            BLOCK_S=block_s or 16,
             BLOCK_K=max(16, triton.next_power_of_2(K)),  # the least that a matrix product takes
-            NUM_STAGES=num_stages,
+            NUM_STAGES=num_stages or 3,
             num_warps=num_warps or 1,
         )
     else:
@@ -201,7 +201,7 @@ def cross_decode_attention_triton(
             BLOCK_S=block_s or 8,
             BLOCK_R=block_r,
             BLOCK_W=block_w,
-            NUM_STAGES=num_stages,
+            NUM_STAGES=num_stages or 1,
             num_warps=num_warps or block_w * max(1, block_r * D // 256),  # 16 bytes a thread
         )
     return out

@@ -165,7 +165,7 @@ def self_decode_attention_triton(
     slot_ids: Tensor,
     beam_size: int,
     *,
-    block_r: int = 4,
+    block_r: int = 16,
     block_w: int = 1,
     block_t: int = 8,
     num_warps: int | None = None,

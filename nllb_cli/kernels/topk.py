@@ -33,6 +33,8 @@ def _merge_tiles_kernel(
     BLOCK_TILES: tl.constexpr,
     BLOCK_BEST: tl.constexpr,
     BLOCK_V: tl.constexpr,
+    ROUNDS: tl.constexpr,
+    NO_TOKEN: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     tile = tl.arange(0, BLOCK_TILES)
@@ -59,15 +61,48 @@ def _merge_tiles_kernel(
     shifted = tl.load(
         relative_ptr + row * V_PADDED + column, mask=is_candidate, other=float("-inf")
     )
-    logits = tl.reshape(shifted.to(tl.float32) + best_peak[:, None], (BLOCK_BEST * BLOCK_V,))
-    ids = tl.reshape(column, (BLOCK_BEST * BLOCK_V,))
-    out = row * NUM_BEST
+    logits = shifted.to(tl.float32) + best_peak[:, None]  # [BLOCK_BEST, BLOCK_V]
+
+    # a few rounds, each taking every tile's best, as a rule hold all of the row's best
+    round_index = tl.arange(0, ROUNDS)
+    value = tl.full((BLOCK_BEST, ROUNDS), float("-inf"), tl.float32)
+    token = tl.full((BLOCK_BEST, ROUNDS), NO_TOKEN, tl.int32)
+    rest = logits
+    for i in tl.static_range(ROUNDS):
+        peak, winner = _best_of_tiles(rest, column, NO_TOKEN)
+        value = tl.where(round_index[None, :] == i, peak[:, None], value)
+        token = tl.where(round_index[None, :] == i, winner[:, None], token)
+        rest = tl.where(column == winner[:, None], float("-inf"), rest)
+    value = tl.reshape(value, (BLOCK_BEST * ROUNDS,))
+    token = tl.reshape(token, (BLOCK_BEST * ROUNDS,))
+    last = tl.max(value, 0)
     for i in tl.static_range(NUM_BEST):
-        value = tl.max(logits, 0)
-        token = tl.min(tl.where(logits == value, ids, 2147483647), 0)  # a tie: the lowest id
-        tl.store(values_ptr + out + i, value)
-        tl.store(ids_ptr + out + i, token)
-        logits = tl.where(ids == token, float("-inf"), logits)
+        last, best_id = _take_best(value, token, NO_TOKEN)
+        tl.store(values_ptr + row * NUM_BEST + i, last)
+        tl.store(ids_ptr + row * NUM_BEST + i, best_id)
+        value = tl.where(token == best_id, float("-inf"), value)
+    if tl.max(tl.max(rest, 1), 0) >= last:  # one tile holds more of the best: look at all
+        value = tl.reshape(logits, (BLOCK_BEST * BLOCK_V,))
+        token = tl.reshape(column, (BLOCK_BEST * BLOCK_V,))
+        for i in range(NUM_BEST):
+            last, best_id = _take_best(value, token, NO_TOKEN)
+            tl.store(values_ptr + row * NUM_BEST + i, last)
+            tl.store(ids_ptr + row * NUM_BEST + i, best_id)
+            value = tl.where(token == best_id, float("-inf"), value)
+
+
+@triton.jit
+def _best_of_tiles(logits, column, NO_TOKEN: tl.constexpr):
+    """Return each tile's best logit and its id, of equal ones the lowest."""
+    peak = tl.max(logits, 1)
+    return peak, tl.min(tl.where(logits == peak[:, None], column, NO_TOKEN), 1)
+
+
+@triton.jit
+def _take_best(value, token, NO_TOKEN: tl.constexpr):
+    """Return the best logit and its id, of equal ones the lowest."""
+    best = tl.max(value, 0)
+    return best, tl.min(tl.where(value == best, token, NO_TOKEN), 0)
 
 
 def merge_tiles_triton(
@@ -102,6 +137,8 @@ def merge_tiles_triton(
         BLOCK_TILES=triton.next_power_of_2(tile_max.shape[1]),
         BLOCK_BEST=triton.next_power_of_2(num_best),
         BLOCK_V=TILE,
+        ROUNDS=1 if num_best == 1 else 4,
+        NO_TOKEN=torch.iinfo(torch.int32).max,
         num_warps=num_warps,
     )
     return values, ids, lse

@@ -13,7 +13,7 @@ def test_the_ladder_climbs_to_the_whole(num_slots):
     assert rungs[-1] == num_slots
     for lower, upper in zip(rungs, rungs[1:], strict=False):
         assert lower < upper <= 2 * lower
-    assert rungs[0] == min(8, num_slots)
+    assert rungs[0] == min(16, num_slots)
 
 
 @pytest.mark.parametrize("num_slots", [1, 13, 100])
@@ -30,9 +30,9 @@ def test_a_rung_holds_what_is_wanted_and_the_one_below_does_not(num_slots):
 def test_on_a_cpu_every_step_is_eager():
     steps = []
     runner = GraphRunner(steps.append, 20, torch.device("cpu"))
-    for n in [8, 20] * (CAPTURE_AFTER + 3):
-        runner.run(n)
-    assert steps == [8, 20] * (CAPTURE_AFTER + 3)
+    for n in [16, 20] * (CAPTURE_AFTER + 3):
+        runner.run(runner.rung(n))
+    assert steps == [16, 20] * (CAPTURE_AFTER + 3)
     assert not any(runner.is_captured(n) for n in runner.rungs)
 
 
@@ -66,15 +66,16 @@ def test_a_rung_is_captured_once_it_is_worth_it(monkeypatch):
     monkeypatch.setattr(torch.cuda, "graph", Capture)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     steps = []
-    runner = GraphRunner(steps.append, 16, torch.device("cuda"))
+    runner = GraphRunner(steps.append, 32, torch.device("cuda"))
     for _ in range(CAPTURE_AFTER + 5):
-        runner.run(8)
-    assert runner.is_captured(8)
-    assert not runner.is_captured(16)
+        runner.run(runner.rung(17))
+    assert runner.is_captured(32)
     # all eager ones, and the one that is recorded and not executed
-    assert steps == [8] * (CAPTURE_AFTER + 1)
-    assert runner._graphs[8].num_replays == 5
-    for _ in range(CAPTURE_AFTER):
-        runner.run(16)
+    assert steps == [32] * (CAPTURE_AFTER + 1)
+    assert runner._graphs[32].num_replays == 5
+    for _ in range(CAPTURE_AFTER):  # a few steps are not worth a capture: the larger graph serves
+        assert runner.rung(3) == 32
+    runner.run(runner.rung(3))
+    assert steps[-1] == 16
     assert runner.is_captured(16)
     assert pools == [None, "pool"]  # the graphs share their memory

@@ -35,13 +35,16 @@ BF16 = pytest.param(torch.bfloat16, 1e-4, marks=pytest.mark.gpu)
 @pytest.mark.parametrize(("R", "E", "V_padded", "vocab_size", "num_tokens"), SHAPES)
 def test_agrees_with_twin(device, dtype, tolerance, R, E, V_padded, vocab_size, num_tokens):
     hidden, weight = draw(R, E, V_padded, vocab_size, dtype, device)
-    expected, actual = (buffers(R, V_padded, torch.float32, device) for _ in range(2))
+    kind = torch.float32 if dtype == torch.float32 else torch.float16
+    expected, actual = (buffers(R, V_padded, kind, device) for _ in range(2))
     lm_head.lm_head_tiles_reference(hidden, weight, *expected, vocab_size, num_tokens)
     lm_head.lm_head_tiles_triton(hidden, weight, *actual, vocab_size, num_tokens)
     torch.testing.assert_close(actual[1], expected[1], rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(actual[2], expected[2], rtol=1e-3, atol=1e-4)
     chosen = [tensor[:, :num_tokens] for tensor in (actual[0], expected[0])]
-    torch.testing.assert_close(*chosen, rtol=tolerance, atol=10 * tolerance)
+    torch.testing.assert_close(
+        *chosen, rtol=max(tolerance, 1e-3 * (kind == torch.float16)), atol=1e-3
+    )
     assert torch.isneginf(actual[0][:, num_tokens:]).all()
 
 
