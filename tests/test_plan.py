@@ -10,7 +10,7 @@ from nllb_cli.plan import Job, plan
 def tree(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a.txt", "b.jsonl.gz", "data/c.parquet", "data/sub/a.txt", "data/notes.md",
-                 "data/.hidden.txt", "data/x.json"):  # fmt: skip
+                 "data/.hidden.txt", "data/x.json", "t.csv", "data/t.csv"):  # fmt: skip
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"")
@@ -24,28 +24,33 @@ def test_one_file(tree):
 
 
 def test_several_files_follow_each_other_on_stdout(tree):
-    assert plan(["b.jsonl.gz", "a.txt"], None, None) == [
-        Job("b.jsonl.gz", None),
-        Job("a.txt", None),
-    ]
+    names = ["data/sub/a.txt", "a.txt"]
+    assert plan(names, None, None) == [Job(name, None) for name in names]
 
 
 def test_a_folder_is_mirrored_in_order_without_what_is_no_corpus(tree):
     assert plan(["data"], None, "out") == [
         Job("data/c.parquet", "out/c.parquet"),
+        Job("data/t.csv", "out/t.csv"),
         Job("data/sub/a.txt", "out/sub/a.txt"),
     ]
 
 
 def test_a_named_format_takes_all_files_of_a_folder(tree):
     names = [job.input for job in plan(["data"], None, "out", format="lines")]
-    assert names == ["data/c.parquet", "data/notes.md", "data/x.json", "data/sub/a.txt"]
+    assert names == [
+        "data/c.parquet",
+        "data/notes.md",
+        "data/t.csv",
+        "data/x.json",
+        "data/sub/a.txt",
+    ]
 
 
 def test_an_output_folder_inside_the_input_is_not_read(tree):
     os.makedirs("data/out/sub")
     (tree / "data/out/sub/a.txt").write_bytes(b"")
-    assert len(plan(["data"], None, "data/out")) == 2
+    assert len(plan(["data"], None, "data/out")) == 3
 
 
 def test_a_glob_is_mirrored_below_its_fixed_part(tree):
@@ -81,6 +86,8 @@ def test_lines_into_several_languages_go_to_a_file_each(tree):
         (["a.txt"], "./a.txt", None, "-o ./a.txt: this is the input"),
         (["a.txt"], None, ".", "a.txt: this is an input"),
         (["-"], None, "out", "--output-dir: stdin has no name"),
+        (["a.txt", "b.jsonl.gz"], None, None, "2 inputs of jsonl, lines make no single output"),
+        (["t.csv", "data/t.csv"], None, None, "2 inputs of csv make no single output"),
     ],
 )
 def test_what_does_not_fit_is_refused(tree, inputs, output, output_dir, message):

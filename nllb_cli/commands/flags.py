@@ -140,10 +140,14 @@ Revision = Annotated[
 Device = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="auto, cpu, cuda or cuda:N; auto is the first GPU, else the CPU.",
+        "--device",
+        "--devices",
+        metavar="NAME",
+        help="auto, cpu, cuda or cuda:N; several with commas, or all, share the rows; "
+        "auto is the first GPU, else the CPU.",
         rich_help_panel=_MODEL,
     ),
-]  # fmt: skip
+]
 Dtype = Annotated[
     str,
     typer.Option(
