@@ -1,0 +1,281 @@
+import json
+import os
+import threading
+
+import pytest
+
+from nllb_cli.errors import InputError, UsageError
+from nllb_cli.jobs import JobOptions, JobRun, Slice, parse_shard
+from nllb_cli.options import BLOCK_ROWS, IoOptions
+from nllb_cli.plan import Job
+from nllb_cli.stream import Stream, StreamOptions
+from nllb_cli.text.buckets import Limits
+from tests.conftest import ByteTokenizer, FakeEngine
+
+IO = IoOptions("eng_Latn", ("fra_Latn",))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class CrashError(Exception):
+    pass
+
+
+def run(jobs, io=IO, stop_after=None, window_rows=32, **options):
+    """Run jobs through the fake engine, which gives texts back; maybe crash on the way."""
+    made = JobRun([Job(*job) for job in jobs], JobOptions(io, **options))
+    made.check()
+    stream_options = StreamOptions(on_error=io.on_error, limits=Limits(window_rows), pause_s=None)
+    stream = Stream(FakeEngine(), ByteTokenizer(), stream_options)
+    try:
+        for chunk in stream.run(made.records()):
+            made.write(chunk)
+            if stop_after is not None and stream.stats.rows >= stop_after:
+                raise CrashError
+    finally:
+        stream.close()
+        made.close()
+    return made
+
+
+def lines(count, start=0):
+    return "".join(f"line {n}\n" if n % 5 else "\n" for n in range(start, start + count))
+
+
+def write(name, text):
+    os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
+    with open(name, "w", encoding="utf-8", newline="") as file:
+        file.write(text)
+
+
+def read(name):
+    with open(name, encoding="utf-8", newline="") as file:
+        return file.read()
+
+
+def test_several_inputs_go_to_their_outputs():
+    sizes = [0, 3, 500, 0, 0, 1, 77, 0]
+    for number, size in enumerate(sizes):
+        write(f"in/{number}.txt", lines(size, number * 1000))
+    jobs = [(f"in/{n}.txt", f"out/{n}.txt") for n in range(len(sizes))]
+    made = run(jobs, makes_folders=True)
+    for number, _ in enumerate(sizes):
+        assert read(f"out/{number}.txt") == read(f"in/{number}.txt")
+    assert made.is_complete
+    assert sorted(os.listdir("out")) == [f"{n}.txt" for n in range(len(sizes))]
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_more_small_inputs_than_can_be_open(size):
+    jobs = [(f"in/{n}.txt", f"out/{n}.txt") for n in range(150)]
+    for name, _ in jobs:
+        write(name, "x\n" * size)
+    run(jobs, makes_folders=True)
+    assert all(read(name) == "x\n" * size for _, name in jobs)
+
+
+def test_an_existing_output_is_refused_before_anything_is_done():
+    write("a.txt", "x\n")
+    write("b.txt", "x\n")
+    write("out.txt", "precious\n")
+    with pytest.raises(UsageError, match="out.txt: exists; choose another name or --overwrite"):
+        run([("a.txt", "new.txt"), ("b.txt", "out.txt")])
+    assert not os.path.exists("new.txt.part")
+    run([("b.txt", "out.txt")], mode="overwrite")
+    assert read("out.txt") == "x\n"
+
+
+def test_an_unfinished_output_is_refused_with_the_ways_out():
+    write("a.txt", lines(3000))
+    with pytest.raises(CrashError):
+        run([("a.txt", "out.txt")], stop_after=50)
+    with pytest.raises(UsageError, match="--resume continues it, --overwrite starts again"):
+        run([("a.txt", "out.txt")])
+
+
+@pytest.mark.parametrize("stop_after", [1, 33, 1200, 2000])
+def test_resume_continues_where_it_stopped(stop_after):
+    write("a.txt", lines(3000))
+    with pytest.raises(CrashError):
+        run([("a.txt", "out.txt")], stop_after=stop_after)
+    assert not os.path.exists("out.txt")
+    made = run([("a.txt", "out.txt")], mode="resume")
+    assert made.progress.resumed >= stop_after
+    assert made.progress.written + made.progress.resumed == 3000
+    assert made.progress.total == 3000
+    assert read("out.txt") == read("a.txt")
+
+
+def test_resume_skips_finished_inputs_and_begins_those_that_were_not():
+    jobs = [(f"{n}.txt", f"{n}.out") for n in range(4)]
+    for number, (name, _) in enumerate(jobs):
+        write(name, lines(1000, number))
+    with pytest.raises(CrashError):
+        run(jobs, stop_after=2001)
+    assert os.path.exists("1.out")
+    before = os.stat("0.out").st_mtime_ns
+    made = run(jobs, mode="resume")
+    assert made.num_skipped >= 2
+    assert made.is_complete
+    assert os.stat("0.out").st_mtime_ns == before
+    assert all(read(output) == read(name) for name, output in jobs)
+
+
+def test_resume_of_a_changed_run_says_what_changed():
+    write("a.txt", lines(300))
+    jobs = [Job("a.txt", "out.txt")]
+
+    def start(beam):
+        made = JobRun(jobs, JobOptions(IO, mode="resume"))
+        made.settings = {"search": {"beam_size": beam}}
+        next(made.records())
+        made.close()
+
+    start(4)
+    with pytest.raises(UsageError, match="search.beam_size: 4, now 5"):
+        start(5)
+    write("a.txt", lines(301))
+    with pytest.raises(UsageError, match="input"):
+        start(4)
+
+
+@pytest.mark.parametrize("stop_after", [40, 4000, 4200])
+def test_status_of_a_resumed_run_is_that_of_one_in_one_go(stop_after):
+    text = "".join(f"line {n % 17}\n" for n in range(BLOCK_ROWS + 200))
+    write("a.txt", text)
+    io = IoOptions("eng_Latn", ("fra_Latn",), status_field="status")
+    run([("a.txt", "whole.txt")], io, window_rows=1024)
+    with pytest.raises(CrashError):
+        run([("a.txt", "out.txt")], io, stop_after=stop_after)
+    run([("a.txt", "out.txt")], io, mode="resume")
+    assert read("out.txt") == text
+    assert read("out.txt.status") == read("whole.txt.status")
+    assert read("out.txt.status").count("repeated") == BLOCK_ROWS + 200 - 2 * 17
+
+
+@pytest.mark.parametrize("count", [1, 3, 16, 1000])
+def test_shards_put_together_are_the_whole(count):
+    write("a.txt", lines(333))
+    found = ""
+    for number in range(1, min(count, 20) + 1):
+        run([("a.txt", f"{number}.out")], slice=Slice(shard=(number, count)))
+        found += read(f"{number}.out")
+    assert read("a.txt").startswith(found)
+    assert count > 20 or found == read("a.txt")
+
+
+def test_skip_and_limit_cut_each_input():
+    write("a.txt", "".join(f"{n}\n" for n in range(100)))
+    write("b.txt", "".join(f"{n}\n" for n in range(12)))
+    jobs = [("a.txt", "a.out"), ("b.txt", "b.out")]
+    run(jobs, slice=Slice(skip=10, limit=5))
+    assert read("a.out").split() == ["10", "11", "12", "13", "14"]
+    assert read("b.out").split() == ["10", "11"]
+    run([("a.txt", "c.out")], slice=Slice(skip=10, limit=5, shard=(2, 2)))
+    assert read("c.out").split() == ["12", "13", "14"]
+    run([("b.txt", "d.out")], slice=Slice(skip=50))
+    assert read("d.out") == ""
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "1/3/3"])
+def test_a_shard_that_is_none_is_refused(text):
+    with pytest.raises(UsageError, match=r"--shard .*: write I/N"):
+        parse_shard(text)
+    assert parse_shard("3/16") == (3, 16)
+
+
+def test_a_bad_row_names_its_input_and_keeps_what_was_done():
+    write("a.jsonl", '{"text": "a"}\n' * 40)
+    write("b.jsonl", '{"text": "b"}\n{"text": "c"}\n{"text": 7}\n{"text": "d"}\n')
+    with pytest.raises(InputError, match="b.jsonl:3: .*--on-error keep"):
+        run([("a.jsonl", "a.out"), ("b.jsonl", "b.out")])
+    assert read("a.out").count("translation") == 40
+    assert not os.path.exists("b.out")
+    assert read("b.out.part").count("translation") == 2
+
+
+def test_a_bad_row_is_kept_with_its_reason():
+    write("b.jsonl", '{"text": "b"}\n{"text": 7}\nnot json\n{"text": null}\n')
+    io = IoOptions("eng_Latn", ("fra_Latn",), on_error="keep", status_field="status")
+    run([("b.jsonl", "b.out")], io)
+    rows = [json.loads(line) for line in read("b.out").splitlines()]
+    assert [row["status"] for row in rows] == ["ok", "failed", "failed", "blank"]
+    assert [row["translation"] for row in rows] == ["b", "", "", None]
+    assert rows[1]["translation_error"] == "field 'text' holds a number, not a text"
+
+
+def test_languages_come_from_the_rows():
+    rows = [("eng_Latn", "fr"), ("de", "eng_Latn"), ("", "xx"), (None, "deu_Latn")]
+    text = "".join(json.dumps({"text": "a", "s": s, "t": t}) + "\n" for s, t in rows)
+    write("a.jsonl", text)
+    io = IoOptions("eng_Latn", source_field="s", target_field="t", on_error="keep")
+    run([("a.jsonl", "out.jsonl")], io)
+    found = [json.loads(line) for line in read("out.jsonl").splitlines()]
+    assert [row["translation"] for row in found] == ["a", "a", "", "a"]
+    assert '"xx" is not in this model' in found[2]["translation_error"]
+
+
+def test_lines_into_several_languages_are_a_file_each():
+    write("a.txt", lines(50))
+    io = IoOptions("eng_Latn", ("fra_Latn", "deu_Latn"))
+    run([("a.txt", "out.{tgt}.txt")], io)
+    assert read("out.fra_Latn.txt") == read("out.deu_Latn.txt") == read("a.txt")
+    with pytest.raises(UsageError, match="out.fra_Latn.txt: exists"):
+        run([("a.txt", "out.{tgt}.txt")], io)
+
+
+def test_a_vanished_input_is_named():
+    write("a.txt", "x\n")
+    made = JobRun([Job("a.txt", "out.txt")], JobOptions(IO))
+    made.check()
+    os.remove("a.txt")
+    with pytest.raises(InputError, match="a.txt: cannot be read"):
+        next(made.records())
+
+
+def test_progress_counts_or_estimates_the_total():
+    write("a.txt", lines(100_000))
+    made = JobRun([Job("a.txt", "out.txt")], JobOptions(IO))
+    made.check()
+    assert made.progress.total is None
+    records = made.records()
+    for _ in range(5000):
+        next(records)
+    assert made.progress.is_estimate
+    assert 5_000 <= made.progress.total < 300_000
+    for _ in records:
+        pass
+    assert not made.progress.is_estimate
+    assert made.progress.total == 100_000
+    made.close()
+
+
+def test_progress_knows_a_slice():
+    write("a.txt", lines(100))
+    made = JobRun([Job("a.txt", "out.txt")], JobOptions(IO, slice=Slice(shard=(1, 4))))
+    made.check()
+    assert (made.progress.total, made.progress.is_estimate) == (25, False)
+
+
+def test_a_pipe_is_live_and_a_file_is_not(folder):
+    write("a.txt", "x\n")
+    os.mkfifo("pipe")
+    assert not JobRun([Job("a.txt", None)], JobOptions(IO)).is_live
+    assert JobRun([Job("pipe", None)], JobOptions(IO)).is_live
+    assert JobRun([Job("a.txt", None), Job("-", None)], JobOptions(IO)).is_live
+    threading.Thread(target=lambda: write("pipe", "a\nb\n")).start()
+    run([("pipe", "out.txt")])
+    assert read("out.txt") == "a\nb\n"
+
+
+def test_count_and_sample_write_nothing():
+    write("a.txt", "".join(f"{n}\n" for n in range(10)))
+    write("b.txt", "x\n")
+    made = JobRun([Job("a.txt", "x"), Job("b.txt", "y")], JobOptions(IO, slice=Slice(skip=8)))
+    assert [num_rows for _, num_rows in made.count()] == [2, 0]
+    assert [record.texts for record in made.sample()] == [("8",), ("9",)]
+    assert sorted(os.listdir()) == ["a.txt", "b.txt"]
