@@ -1,4 +1,4 @@
-.PHONY: check gpu fix
+.PHONY: check gpu fix readme
 
 check:
 	ruff format --check .
@@ -12,3 +12,6 @@ gpu:
 fix:
 	ruff check --fix .
 	ruff format .
+
+readme:
+	python -m tests.readme

@@ -1,6 +1,6 @@
 """Train a small M2M-100 from a file of sentence pairs, and write a directory that nllb loads.
 
-    python samples/train.py samples/pairs.tsv my-model --src eng_Latn --tgt fra_Latn --both
+    python samples/train.py pairs.tsv my-model --src eng_Latn --tgt fra_Latn
     nllb translate samples/sentences.txt --src eng_Latn --tgt fra_Latn --model my-model
 
 The file has a source sentence, a tab and a target sentence a line, and may end in .gz.

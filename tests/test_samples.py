@@ -45,7 +45,7 @@ def script():
 def trained(tmp_path_factory):
     """A model after a few steps on the sample pairs, trained as a person would."""
     output = tmp_path_factory.mktemp("trained") / "model"
-    command = [sys.executable, SAMPLES / "train.py", SAMPLES / "pairs.tsv", output]
+    command = [sys.executable, SAMPLES / "train.py", SAMPLES / "pairs.tab", output]
     command += ["--src", "eng_Latn", "--tgt", "fra_Latn", "--both", *SMALL]
     command += ["--steps", "30", "--every", "15", "--rate", "0.01", "--device", "cpu"]
     done = subprocess.run(
