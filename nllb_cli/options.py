@@ -37,7 +37,10 @@ class EngineOptions:
     """Where the model runs and how much memory it may take."""
 
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N; auto is the first GPU, else the CPU."""
+    """auto, cpu, cuda or cuda:N; auto is the first GPU, else the CPU.
+
+    Several with commas, or all (GPUs), are a process each.
+    """
     dtype: str = "auto"
     """auto, float32, bfloat16 or float16; auto is bfloat16 on a GPU and float32 on a CPU."""
     gpu_memory: float = 0.9

@@ -166,11 +166,17 @@ class Translator:
         return self.directory
 
     def _new_engine(self, decode: DecodeOptions) -> Engine:
-        from nllb_cli.engine.devices import load_model, make_engine
+        from nllb_cli.engine.devices import load_model, make_engine, make_pool
 
+        places, num_tokens = self._placement.places, self.tokenizer.size
+        if len(places) > 1:
+            pool = make_pool(self.fetch(), places, decode, self._options, num_tokens)
+            self._note(*self._placement.notes, *pool.notes)
+            return pool
         if self._parameters is None:
-            self.notes += self._placement.notes
-            place = self._placement.places[0]
-            self._parameters = load_model(self.fetch(), place, decode, self._options)
-            self.notes += self._parameters.notes
-        return make_engine(self._parameters, decode, self._options, self.tokenizer.size)
+            self._parameters = load_model(self.fetch(), places[0], decode, self._options)
+            self._note(*self._placement.notes, *self._parameters.notes)
+        return make_engine(self._parameters, decode, self._options, num_tokens)
+
+    def _note(self, *notes: str) -> None:
+        self.notes += [note for note in notes if note not in self.notes]

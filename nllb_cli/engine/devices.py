@@ -3,7 +3,9 @@
 import importlib.util
 import logging
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,6 +14,7 @@ from nllb_cli.engine.engine import PlainEngine
 from nllb_cli.engine.sizes import SlotPlan, in_gib, weight_bytes
 from nllb_cli.engine.slot_engine import SlotEngine
 from nllb_cli.engine.vocabulary import can_search_in_eight_bits
+from nllb_cli.engine.workers import EnginePool
 from nllb_cli.errors import DeviceError, UsageError
 from nllb_cli.model.config import ModelConfig, read_config
 from nllb_cli.model.parameters import Parameters
@@ -173,10 +176,36 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
+def make_pool(
+    directory: Path,
+    places: Sequence[Place],
+    decode: DecodeOptions,
+    options: EngineOptions,
+    num_tokens: int,
+) -> EnginePool:
+    """Return an engine of one process a place; the CPU's cores are shared out evenly."""
+    num_threads = max(torch.get_num_threads() // len(places), 1)
+    makers = []
+    for number, place in enumerate(places, 1):
+        name = f"cpu ({number} of {len(places)})" if place.device == "cpu" else place.device
+        maker = partial(
+            open_engine, directory, place, decode, options, num_tokens, num_threads=num_threads
+        )
+        makers.append((name, maker))
+    return EnginePool(makers)
+
+
 def open_engine(
-    directory: Path, place: Place, decode: DecodeOptions, options: EngineOptions, num_tokens: int
+    directory: Path,
+    place: Place,
+    decode: DecodeOptions,
+    options: EngineOptions,
+    num_tokens: int,
+    *,
+    num_threads: int,
 ) -> tuple[Engine, list[str]]:
     """Load the model at a place; return an engine there, and the checkpoint's notes."""
+    torch.set_num_threads(num_threads)
     parameters = load_model(directory, place, decode, options)
     return make_engine(parameters, decode, options, num_tokens), parameters.notes
 

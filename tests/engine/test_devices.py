@@ -178,7 +178,8 @@ def test_out_of_memory_while_loading_is_one_line(tmp_path, gpus, monkeypatch):
 def test_the_engine_on_a_cpu_is_the_plain_one(tmp_path):
     make_checkpoint(tmp_path, vocab_size=97)
     decode, options = DecodeOptions(2), EngineOptions(device="cpu", max_batch_rows=3)
-    engine, notes = open_engine(tmp_path, Place("cpu", "float32"), decode, options, 90)
+    place, num_threads = Place("cpu", "float32"), torch.get_num_threads()
+    engine, notes = open_engine(tmp_path, place, decode, options, 90, num_threads=num_threads)
     assert isinstance(engine, PlainEngine)
     assert engine.num_slots == 3
     assert notes == []
