@@ -8,6 +8,13 @@ Finish = Literal["eos", "length", "empty", "invalid"]
 """Why a hypothesis ended: `</s>`, its token limit, nothing to translate, NaN or infinity."""
 
 
+class Input(Protocol):
+    """What rows come from."""
+
+    def place(self, index: int) -> str:
+        """Name a row for a person."""
+
+
 @dataclass(slots=True, eq=False)
 class Record:
     """One input row, and so one output row."""
@@ -22,8 +29,8 @@ class Record:
     """What the format's writer needs to put the row back together; nobody else looks at it."""
     error: str | None = None
     """Why this row cannot be translated (only under --on-error keep)."""
-    input: str = ""
-    """Name of the input it stands in, for messages; set where several inputs become one stream."""
+    input: "Input | None" = None
+    """Where it stands, set where several inputs become one stream."""
     is_done: bool = False
     """Written by an earlier run: only looked at, so that its repeats are known."""
 

@@ -6,8 +6,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-BLOCK = 64
+BLOCK = 128
 """Tokens whose largest logit is looked at first; the padded vocabulary is a multiple of it."""
+_CHUNK = 2048
+"""Logits of so many tokens are reduced while they are still in a core's cache."""
+_SMALLEST_SUM, _LARGEST_SUM = 1e-25, 1e30
 
 
 def top_candidates(
@@ -21,25 +24,62 @@ def top_candidates(
     Shapes: hidden [R, E]; lm_head [V_padded, E]; returns [R, C] fp32, [R, C] int64
     """
     vocab_size, num_tokens = sizes
-    logits = functional.linear(hidden, lm_head).float()
-    lse = torch.logsumexp(logits[:, :vocab_size], dim=1)
-    logits[:, num_tokens:] = -math.inf
-    values, tokens = top_tokens(logits, min(count, num_tokens))
-    log_prob = values - lse[:, None]
-    return log_prob.masked_fill_(~lse.isfinite()[:, None], math.nan), tokens
+    R, V = hidden.shape[0], lm_head.shape[0]
+    logits = torch.empty((R, V), device=hidden.device)
+    maxima = logits.new_empty((R, V // BLOCK))
+    total = logits.new_zeros((R,))
+    for start in range(0, V, _CHUNK):
+        part = logits[:, start : start + _CHUNK]
+        _product(hidden, lm_head[start : start + _CHUNK], part)
+        total += part[:, : max(vocab_size - start, 0)].exp().sum(1)
+        part[:, max(num_tokens - start, 0) :] = -math.inf
+        maxima[:, start // BLOCK : (start + _CHUNK) // BLOCK] = _block_maxima(part)
+    values, tokens = _top_tokens(logits, maxima, min(count, num_tokens))
+    log_prob = values - _log_sum(total, hidden, lm_head[:vocab_size])[:, None]
+    return log_prob, tokens
 
 
 def top_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the `count` largest of each row in order, the lower index first among equals.
 
-    The largest lie in the `count` blocks with the largest maxima, so only these are searched.
     Shapes: logits [R, V], V a multiple of BLOCK; returns [R, count] twice
     """
-    R = logits.shape[0]
-    blocks = logits.view(R, -1, BLOCK)
-    chosen = _largest(blocks.amax(2), min(count, blocks.shape[1]))[1].sort(dim=1)[0]
-    index = chosen[:, :, None].expand(-1, -1, BLOCK)
-    found = blocks.gather(1, index).flatten(1)
+    return _top_tokens(logits, _block_maxima(logits), count)
+
+
+def _block_maxima(logits: Tensor) -> Tensor:
+    return logits.view(logits.shape[0], -1, BLOCK).amax(2)
+
+
+def _product(hidden: Tensor, weight: Tensor, out: Tensor) -> None:
+    if hidden.dtype == out.dtype:
+        torch.mm(hidden, weight.t(), out=out)
+    else:
+        out.copy_(functional.linear(hidden, weight))
+
+
+def _log_sum(total: Tensor, hidden: Tensor, lm_head: Tensor) -> Tensor:
+    """Return the log of the sums of exponentials; NaN for rows that are broken.
+
+    The sums were taken without subtracting the largest logit, which saves two passes and is exact
+    while they are far from what fp32 can hold. Other rows are done again.
+    """
+    log_sum = total.log()
+    is_far = (total > _SMALLEST_SUM) & (total < _LARGEST_SUM)
+    if not bool(is_far.all()):
+        rows = (~is_far).nonzero().squeeze(1)
+        again = functional.linear(hidden[rows], lm_head).float().logsumexp(1)
+        log_sum[rows] = again.masked_fill_(~again.isfinite(), math.nan)
+    return log_sum
+
+
+def _top_tokens(logits: Tensor, maxima: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest lie in the `count` blocks with the largest maxima: search only these."""
+    R, num_blocks = maxima.shape
+    chosen = _largest(maxima, min(count, num_blocks))[1].sort(dim=1)[0]
+    first = torch.arange(0, R * num_blocks, num_blocks, device=chosen.device)
+    blocks = logits.view(R * num_blocks, BLOCK)
+    found = blocks.index_select(0, (chosen + first[:, None]).flatten()).view(R, -1)
     values, place = _largest(found, count)
     return values, chosen.gather(1, place // BLOCK) * BLOCK + place % BLOCK
 

@@ -1,66 +1,63 @@
-"""The loop on plain PyTorch: take batches, encode, decode step by step, refill, hand back.
+"""The loop on plain PyTorch: take batches, give encoding and decode steps to lanes, hand back.
 
-It knows integers only. It is the CPU path and the slow twin of the CUDA path.
+It is the CPU path and the slow twin of the CUDA path, and knows integers only. On a CPU each lane
+is a thread that works alone: small operations then run side by side too, and nobody waits in every
+operation for a core that is busy with something else.
 """
 
+import os
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
 
 import torch
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from nllb_cli.engine.beam import (
-    BeamState,
-    Candidates,
-    SearchRule,
-    beam_step,
-    best_hypotheses,
-    initial_state,
-    join_segments,
-    select_segments,
-    with_room,
-)
-from nllb_cli.engine.candidates import top_candidates
-from nllb_cli.model.cache import DecoderCache
+from nllb_cli.engine.lane import Finished, Job, Lane, Result
 from nllb_cli.model.parameters import Parameters
 from nllb_cli.model.transformer import Transformer
 from nllb_cli.options import DecodeOptions
-from nllb_cli.records import Batch, BatchSource, Hypothesis, Segment
+from nllb_cli.records import BatchSource, Hypothesis, Segment
 
-_RUNNING_BEAMS = 256
-"""Rows of a decode step: enough for large products, few enough for the caches."""
-_PROMPT_POSITIONS = 2
+_RUNNING_BEAMS = 320
+"""Rows of a lane's decode step: enough for large products, few enough for the caches."""
+_MAX_LANES = 4
+_SMALLEST_LANE = 16
+"""Segments; with fewer a lane, one lane with all threads is better."""
+_REFILL_SHARE = 0.3
+"""A lane is filled up when so much of it is free: the decoder prompt is dear for few rows."""
+_GROUP_TOKENS = 1024
+"""Padded source tokens that are encoded in one go."""
+_MEMORY_SHARE = 0.25
+"""What all lanes' caches may take of the machine's memory."""
 
-Result = tuple[Segment, tuple[Hypothesis, ...]]
-
-
-@dataclass(slots=True, eq=False)
-class _Request:
-    """A segment and what is known of its translations."""
-
-    segment: Segment
-    hypotheses: list[Hypothesis | None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.hypotheses = [None] * len(self.segment.target_ids)
-
-    def put(self, target_index: int, hypothesis: Hypothesis) -> Result | None:
-        """Note one translation; return the result once all are known."""
-        self.hypotheses[target_index] = hypothesis
-        known = tuple(h for h in self.hypotheses if h is not None)
-        return (self.segment, known) if len(known) == len(self.hypotheses) else None
+_Task = Callable[[], list[Job] | list[Finished]]
 
 
-@dataclass(slots=True, eq=False)
-class _Job:
-    """One segment into one language: what takes a slot."""
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """How many segments a lane may run at once."""
 
-    request: _Request
-    target_index: int
-    encoder_output: Tensor  # [S, E]
-    num_positions: int = 0  # in the self cache
+    num_slots: int
+    beam_size: int
+    num_positions: int
+    """Source positions, and target positions of a beam, that fit into a lane's memory."""
+
+    def num_fitting(self, running: list[Job], waiting: deque[Job], count: int) -> int:
+        """Return how many of the first `count` waiting jobs fit beside the running ones.
+
+        Every slot is as wide as the widest. One job always fits where nothing is running.
+        """
+        limit = max((job.limit for job in running), default=0)
+        width = max((len(job.encoder_output) for job in running), default=0)
+        for number in range(count):
+            job = waiting[number]
+            limit, width = max(limit, job.limit), max(width, len(job.encoder_output))
+            num_slots = len(running) + number + 1
+            if num_slots > 1 and num_slots * (limit * self.beam_size + width) > self.num_positions:
+                return number
+        return count
 
 
 class PlainEngine:
@@ -72,179 +69,168 @@ class PlainEngine:
         options: DecodeOptions,
         num_tokens: int,
         max_batch_rows: int | None = None,
+        num_lanes: int | None = None,
     ) -> None:
         """Ids from `num_tokens` on have no text and are never produced."""
-        self.model = Transformer(parameters)
-        self.options = options
-        self.sizes = (parameters.config.vocab_size, min(num_tokens, parameters.config.vocab_size))
-        self.num_slots = max_batch_rows or max(_RUNNING_BEAMS // options.beam_size, 1)
+        self._model = Transformer(parameters)
+        self._options = options
+        self._num_tokens = num_tokens
+        lane_slots = max(_RUNNING_BEAMS // options.beam_size, 1)
+        if num_lanes is None:
+            is_on_cpu = parameters.lm_head.device.type == "cpu"
+            num_lanes = min(torch.get_num_threads(), _MAX_LANES) if is_on_cpu else 1
+            if (max_batch_rows or lane_slots * num_lanes) < _SMALLEST_LANE * num_lanes:
+                num_lanes = 1
+        if max_batch_rows is not None:
+            lane_slots = max(min(lane_slots, max_batch_rows // num_lanes), 1)
+        self.num_slots = num_lanes * lane_slots
+        self._num_lanes = num_lanes
+        position_bytes = 2 * parameters.config.decoder_layers * parameters.config.d_model
+        position_bytes *= parameters.lm_head.itemsize
+        memory_bytes = int(_memory_bytes(parameters.lm_head.device) * _MEMORY_SHARE)
+        num_positions = memory_bytes // num_lanes // position_bytes
+        self._room = _Room(lane_slots, options.beam_size, num_positions)
 
     def translate(self, source: BatchSource) -> Iterator[Result]:
         """Yield each segment once, with its best hypothesis for each of its `target_ids`."""
-        run = _Run(self)
-        while True:
-            while run.wants_batch:
-                batch = source.take(wait=not run.has_work)
-                if batch is None:
-                    break
-                yield from run.add(batch)
-            if run.has_work:
-                yield from run.step()
-            elif source.is_exhausted:
-                return
+        lanes = [Lane(self._model, self._options, self._num_tokens) for _ in range(self._num_lanes)]
+        run = _Run(source, lanes, self._room)
+        try:
+            while run.start_tasks():
+                yield from run.results()
+        finally:
+            run.stop()
 
     def close(self) -> None:
         """Give memory back; nothing outlives a call of `translate`."""
 
 
+def _memory_bytes(device: torch.device) -> int:
+    """Return the memory of the device, or of the machine."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
 class _Run:
-    """The waiting and running segments of one call of `translate`."""
+    """One call of `translate`: who waits, who runs, and what each lane does next."""
 
-    def __init__(self, engine: PlainEngine) -> None:
-        self._model = engine.model
-        self._config = engine.model.config
-        self._sizes = engine.sizes
-        self._beam_size = engine.options.beam_size
-        self._rule = SearchRule.of(engine.options, self._config.eos_id)
-        self._waiting: deque[_Job] = deque()
-        self._running: list[_Job] = []
-        self._state: BeamState | None = None
-        self._lm_head = engine.model.parameters.lm_head
-        self._device = self._lm_head.device
-        self._cache = DecoderCache(
-            self._config, engine.num_slots, self._beam_size, like=self._lm_head
-        )
+    def __init__(self, source: BatchSource, lanes: list[Lane], room: _Room) -> None:
+        self._source = source
+        self._lanes = lanes
+        self._room = room
+        self._idle = list(lanes)
+        self._groups: deque[list[Segment]] = deque()  # to be encoded
+        self._waiting: deque[Job] = deque()  # to be decoded
+        self._ready: list[Result] = []
+        self._tasks: dict[Future[list[Job] | list[Finished]], Lane] = {}
+        self._num_threads = torch.get_num_threads()
+        self._pool = ThreadPoolExecutor(len(lanes), "nllb-lane") if len(lanes) > 1 else None
 
-    @property
-    def has_work(self) -> bool:
-        """True while a segment is waiting or running."""
-        return bool(self._waiting or self._running)
+    def start_tasks(self) -> bool:
+        """Give each idle lane something to do; return whether anything is still to come."""
+        while True:
+            idle, self._idle = self._idle, []
+            for lane in idle:
+                task = self._next_task(lane)
+                if task is None:
+                    self._idle.append(lane)
+                else:
+                    self._start(lane, task)
+            if self._tasks or self._ready:
+                return True
+            # Only now may it wait: nothing is in hand that waiting would hold back.
+            if not self._take(is_patient=True) and not self._ready and self._source.is_exhausted:
+                return False
 
-    @property
-    def wants_batch(self) -> bool:
-        """True while more segments could run than are here."""
-        return len(self._waiting) + len(self._running) < self._cache.num_slots
+    def results(self) -> list[Result]:
+        """Return what is known now, or else what is known once a lane is through with its task."""
+        if self._tasks and not self._ready:
+            done, _ = wait(self._tasks, return_when=FIRST_COMPLETED)
+            for task in done:
+                self._idle.append(self._tasks.pop(task))
+                self._note(task.result())
+        ready, self._ready = self._ready, []
+        return ready
 
-    @torch.inference_mode()
-    def add(self, batch: Batch) -> list[Result]:
-        """Encode a batch and let its segments wait; return those without anything to translate."""
-        results = []
-        segments = []
+    def stop(self) -> None:
+        """Wait for the tasks that were begun, and leave no thread behind."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(self._num_threads)
+
+    def _note(self, outcome: list[Job] | list[Finished]) -> None:
+        for item in outcome:
+            if isinstance(item, Job):
+                self._waiting.append(item)
+            else:
+                result = item.job.request.put(item.job.target_index, item.hypothesis)
+                self._ready += [result] if result else []
+
+    def _next_task(self, lane: Lane) -> _Task | None:
+        """Decode while the lane is full enough; else encode what is missing, then fill it up."""
+        num_free = self._room.num_slots - len(lane.running)
+        if not lane.running or num_free >= max(self._room.num_slots * _REFILL_SHARE, 1):
+            if len(self._waiting) < num_free and (self._groups or self._take(is_patient=False)):
+                return partial(lane.encode, self._groups.popleft())
+            jobs = self._share(lane, num_free)
+            if jobs:
+                return partial(lane.admit, jobs)
+        return lane.decode if lane.running else None
+
+    def _share(self, lane: Lane, num_free: int) -> list[Job]:
+        """Take jobs for a lane; the last ones are shared out evenly."""
+        count = min(num_free, len(self._waiting))
+        if not self._groups:
+            num_running = sum(len(lane.running) for lane in self._lanes)
+            fair = -(-(num_running + len(self._waiting)) // len(self._lanes))
+            count = min(count, max(fair - len(lane.running), 0))
+        count = self._room.num_fitting(lane.running, self._waiting, count)
+        return [self._waiting.popleft() for _ in range(count)]
+
+    def _start(self, lane: Lane, task: _Task) -> None:
+        if self._pool is None:
+            future: Future[list[Job] | list[Finished]] = Future()
+            future.set_result(task())
+        else:
+            # Who works alone has all the cores.
+            is_alone = not self._tasks and not any(o.running for o in self._lanes if o is not lane)
+            num_threads = self._num_threads if is_alone else self._num_threads // len(self._lanes)
+            future = self._pool.submit(_run_with_threads, task, num_threads)
+        self._tasks[future] = lane
+
+    def _take(self, is_patient: bool) -> bool:
+        """Take a batch apart, if there is one: what has nothing to translate is ready."""
+        batch = self._source.take(wait=is_patient)
+        if batch is None:
+            return False
+        full = []
         for segment in batch.segments:
             if segment.source_tokens and segment.target_ids:
-                segments.append(segment)
+                full.append(segment)
             else:
                 nothing = tuple(Hypothesis([], 0.0, "empty") for _ in segment.target_ids)
-                results.append((segment, nothing))
-        if segments:
-            self._encode(segments)
-        return results
+                self._ready.append((segment, nothing))
+        self._groups.extend(_groups(full))
+        return bool(full)
 
-    def _encode(self, segments: list[Segment]) -> None:
-        rows = [torch.tensor(segment.source_tokens) for segment in segments]
-        lengths = torch.tensor([len(row) for row in rows])
-        tokens = pad_sequence(rows, batch_first=True, padding_value=self._config.pad_id)
-        output = self._model.encode(tokens.to(self._device), lengths.to(self._device))
-        for index, segment in enumerate(segments):
-            request = _Request(segment)
-            encoder_output = output[index, : len(segment.source_tokens)]
-            for target_index in range(len(segment.target_ids)):
-                self._waiting.append(_Job(request, target_index, encoder_output))
 
-    @torch.inference_mode()
-    def step(self) -> list[Result]:
-        """Fill free slots, produce one token for each running segment, return what is finished."""
-        num_free = self._cache.num_slots - len(self._running)
-        if self._waiting and num_free:
-            self._admit([self._waiting.popleft() for _ in range(min(num_free, len(self._waiting)))])
-        else:
-            self._decode()
-        return self._collect()
+def _groups(segments: list[Segment]) -> Iterator[list[Segment]]:
+    """Yield runs of segments that are encoded together."""
+    group: list[Segment] = []
+    width = 0
+    for segment in segments:
+        width = max(width, len(segment.source_tokens))
+        if group and (len(group) + 1) * width > _GROUP_TOKENS:
+            yield group
+            group, width = [], len(segment.source_tokens)
+        group.append(segment)
+    if group:
+        yield group
 
-    def _admit(self, jobs: list[_Job]) -> None:
-        """Run the decoder prompt with one beam, choose the first tokens, take slots."""
-        prompt = DecoderCache(self._config, len(jobs), 1, like=self._lm_head)
-        lengths = torch.tensor([len(job.encoder_output) for job in jobs], device=self._device)
-        encoder_output = pad_sequence([job.encoder_output for job in jobs], batch_first=True)
-        prompt.set_source(self._model.cross_keys_values(encoder_output), lengths)
-        segments = [(job.request.segment, job.target_index) for job in jobs]
-        target_ids = self._tensor([segment.target_ids[index] for segment, index in segments])
-        limits = self._tensor([segment.max_target_tokens for segment, _ in segments])
-        start = torch.full_like(target_ids, self._config.decoder_start_id)
-        self._model.decode(start[:, None], 1, prompt)
-        hidden = self._model.decode(target_ids[:, None], 2, prompt)
 
-        state = initial_state(target_ids, limits, self._beam_size, self._num_token_places())
-        state, parents = beam_step(state, self._first_candidates(hidden), self._rule)
-        self._cache.insert(len(self._running), prompt, _PROMPT_POSITIONS)
-        self._running += jobs
-        for job in jobs:
-            job.num_positions = _PROMPT_POSITIONS
-        self._state = state if self._state is None else join_segments(self._state, state)
-
-    def _decode(self) -> None:
-        """Give each running segment its next token."""
-        assert self._state is not None
-        for job in self._running:
-            job.num_positions += 1
-        num_positions = max(job.num_positions for job in self._running)
-        state = with_room(self._state, num_positions)
-        hidden = self._model.decode(state.last_tokens, num_positions, self._cache)
-        self._state, parents = beam_step(state, self._candidates(hidden), self._rule)
-        self._cache.advance(parents)
-
-    def _candidates(self, hidden: Tensor) -> Candidates:
-        """Shapes: hidden [B, K, E]."""
-        B, K, _ = hidden.shape
-        found = top_candidates(
-            hidden.flatten(0, 1), self._lm_head, self._sizes, 2 * self._beam_size
-        )
-        log_prob, token = (tensor.view(B, K, -1) for tensor in found)
-        return Candidates(log_prob, token)
-
-    def _first_candidates(self, hidden: Tensor) -> Candidates:
-        """Return the candidates when one beam exists. Shapes: hidden [B, 1, E]."""
-        found = self._candidates(hidden)
-        shape = (-1, self._beam_size, -1)
-        return Candidates(found.log_prob.expand(shape), found.token.expand(shape))
-
-    def _num_token_places(self) -> int:
-        return 16 if self._state is None else self._state.tokens.shape[2]
-
-    def _collect(self) -> list[Result]:
-        """Return what is finished and close the gaps that it leaves."""
-        assert self._state is not None
-        is_open = self._state.is_open.tolist()
-        over = [index for index, goes_on in enumerate(is_open) if not goes_on]
-        if not over:
-            return []
-        results = []
-        finished = select_segments(self._state, self._tensor(over))
-        for index, hypothesis in zip(
-            over, best_hypotheses(finished, self._rule.eos_id), strict=True
-        ):
-            job = self._running[index]
-            result = job.request.put(job.target_index, hypothesis)
-            results += [result] if result else []
-            if hypothesis.finish == "invalid":
-                self._cache.scrub([index])
-        self._close_gaps(is_open, over)
-        return results
-
-    def _close_gaps(self, is_open: list[bool], over: list[int]) -> None:
-        """Move the last running segments into the slots of those that are over."""
-        num_left = len(is_open) - len(over)
-        targets = [index for index in over if index < num_left]
-        sources = [index for index in range(num_left, len(is_open)) if is_open[index]]
-        order = list(range(num_left))
-        for source, target in zip(sources, targets, strict=True):
-            order[target] = source
-        if sources:
-            num_positions = max(self._running[index].num_positions for index in sources)
-            self._cache.move(sources, targets, num_positions)
-        self._running = [self._running[index] for index in order]
-        assert self._state is not None
-        self._state = select_segments(self._state, self._tensor(order)) if order else None
-
-    def _tensor(self, values: list[int]) -> Tensor:
-        return torch.tensor(values, device=self._device)
+def _run_with_threads(task: _Task, num_threads: int) -> list[Job] | list[Finished]:
+    """Run a task whose operations use so many threads."""
+    if torch.get_num_threads() != num_threads:
+        torch.set_num_threads(num_threads)
+    return task()

@@ -15,10 +15,11 @@ _FIRST_POSITIONS = 16
 
 
 class DecoderCache:
-    """Keys and values of up to `num_slots` segments with `beam_size` beams each.
+    """Keys and values of the segments being decoded, `beam_size` beams each.
 
-    Slots 0 … n-1 are in use, the caller knows n. Memory that was never written stays zero, since
-    a masked position still takes part in the product with weight 0 (and 0 x NaN is NaN).
+    Slots 0 … n-1 are in use, the caller knows n. Room grows on demand. Memory that was never
+    written stays zero, since a masked position still takes part in the product with weight 0 (and
+    0 x NaN is NaN).
 
     Shapes:
         self_kv: [L, 2, B, H, T, K, D], keys then values
@@ -28,24 +29,39 @@ class DecoderCache:
         source_lengths: [B]
     """
 
-    def __init__(self, config: ModelConfig, num_slots: int, beam_size: int, like: Tensor) -> None:
+    def __init__(self, config: ModelConfig, beam_size: int, like: Tensor) -> None:
         L, H, D = config.decoder_layers, config.decoder_heads, config.head_size
-        self.num_slots = num_slots
         self.beam_size = beam_size
-        self.self_kv = like.new_zeros((L, 2, num_slots, H, _FIRST_POSITIONS, beam_size, D))
-        self.cross_kv = like.new_zeros((L, 2, num_slots, H, 0, D))
-        self.lengths = torch.zeros((num_slots,), dtype=torch.int64, device=like.device)
+        self.self_kv = like.new_zeros((L, 2, 0, H, 0, beam_size, D))
+        self.cross_kv = like.new_zeros((L, 2, 0, H, 0, D))
+        self.lengths = torch.zeros((0,), dtype=torch.int64, device=like.device)
         self.source_lengths = torch.zeros_like(self.lengths)
-        self.beam_rows = self.lengths.new_zeros((num_slots, beam_size, _FIRST_POSITIONS))
+        self.beam_rows = self.lengths.new_zeros((0, beam_size, 0))
 
-    def reserve(self, num_positions: int, source_width: int) -> None:
-        """Make room for so many target and source positions, keeping what is there."""
-        if num_positions > self.self_kv.shape[4]:
-            num_positions = max(num_positions, 2 * self.self_kv.shape[4])
-            self.self_kv = _grown(self.self_kv, 4, num_positions)
-            self.beam_rows = _grown(self.beam_rows, 2, num_positions)
-        if source_width > self.cross_kv.shape[4]:
-            self.cross_kv = _grown(self.cross_kv, 4, source_width)
+    @property
+    def num_slots(self) -> int:
+        """B, what there is room for."""
+        return self.lengths.shape[0]
+
+    def reserve(self, num_slots: int, num_positions: int, source_width: int) -> None:
+        """Make room for so many slots, target and source positions, keeping what is there.
+
+        Slots from `num_slots` on may be given up for wider ones.
+        """
+        L, _, B, H, T, K, D = self.self_kv.shape
+        S = self.cross_kv.shape[4]
+        is_wide_enough = num_positions <= T and source_width <= S
+        if is_wide_enough and num_slots <= B:
+            return
+        B = max(num_slots, B) if is_wide_enough else num_slots
+        if num_positions > T:
+            T = max(num_positions, 2 * T, _FIRST_POSITIONS)
+        S = max(source_width, S)
+        self.self_kv = _resized(self.self_kv, (L, 2, B, H, T, K, D))
+        self.cross_kv = _resized(self.cross_kv, (L, 2, B, H, S, D))
+        self.beam_rows = _resized(self.beam_rows, (B, K, T))
+        self.lengths = _resized(self.lengths, (B,))
+        self.source_lengths = _resized(self.source_lengths, (B,))
 
     def set_source(self, cross_kv: Tensor, source_lengths: Tensor) -> None:
         """Start the slots 0 … B-1 on new segments.
@@ -53,7 +69,7 @@ class DecoderCache:
         Shapes: cross_kv [L, 2, B, H, S, D]; source_lengths [B]
         """
         B, S = cross_kv.shape[2], cross_kv.shape[4]
-        self.reserve(0, S)
+        self.reserve(B, 0, S)
         self.cross_kv[:, :, :B, :, :S] = cross_kv
         self.source_lengths[:B] = source_lengths
         self.lengths[:B] = 0
@@ -62,7 +78,7 @@ class DecoderCache:
         """Take over all segments of a one-beam cache into the slots from `first` on."""
         end = first + prompt.num_slots
         S = prompt.cross_kv.shape[4]
-        self.reserve(num_positions, S)
+        self.reserve(end, num_positions, S)
         self.cross_kv[:, :, first:end, :, :S] = prompt.cross_kv
         written = prompt.self_kv[:, :, :, :, :num_positions, 0]
         self.self_kv[:, :, first:end, :, :num_positions, 0] = written
@@ -75,9 +91,8 @@ class DecoderCache:
         device = self.lengths.device
         source = torch.tensor(sources, device=device)
         target = torch.tensor(targets, device=device)
-        self.self_kv[:, :, target, :, :num_positions] = self.self_kv[
-            :, :, source, :, :num_positions
-        ]
+        past = self.self_kv[:, :, :, :, :num_positions]
+        past[:, :, target] = past[:, :, source]
         self.cross_kv[:, :, target] = self.cross_kv[:, :, source]
         for tensor in (self.beam_rows, self.lengths, self.source_lengths):
             tensor[target] = tensor[source]
@@ -98,10 +113,11 @@ class DecoderCache:
         self.beam_rows[:B] = rows.gather(1, index)
 
 
-def _grown(tensor: Tensor, dim: int, size: int) -> Tensor:
-    shape = list(tensor.shape)
-    old = shape[dim]
-    shape[dim] = size
-    grown = tensor.new_zeros(shape)
-    grown.narrow(dim, 0, old).copy_(tensor)
-    return grown
+def _resized(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return a tensor of this shape with what both have room for, and zeros elsewhere."""
+    if tensor.shape == shape:
+        return tensor
+    resized = tensor.new_zeros(shape)
+    shared = tuple(slice(min(sizes)) for sizes in zip(tensor.shape, shape, strict=True))
+    resized[shared] = tensor[shared]
+    return resized

@@ -76,8 +76,8 @@ class Transformer:
         qkv = _linear(_norm(x, layer.self_norm), layer.qkv)
         q, k, v = qkv.view(B, S, 3, heads, E // heads).permute(2, 0, 3, 1, 4)  # [B, H, S, D]
         attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = x + _linear(attended.transpose(1, 2).reshape(B, S, E), layer.out)
-        x += _feed_forward(layer, x)
+        x = _add_linear(x.view(B * S, E), attended.transpose(1, 2).reshape(B * S, E), layer.out)
+        x = _add_feed_forward(x, layer).view(B, S, E)
         if x.dtype == torch.float16:
             x.clamp_(-FP16_LIMIT, FP16_LIMIT)
         return x
@@ -99,8 +99,8 @@ class Transformer:
         Shapes: tokens [B, K] int64; returns [B, K, E] after the last norm
         """
         B, K = tokens.shape
+        cache.reserve(B, num_positions, 0)
         lengths = cache.lengths[:B]
-        cache.reserve(num_positions, 0)
         x = functional.embedding(tokens, self.parameters.target_embedding) * self._scale
         table = self.positions.rows(num_positions)
         # A produced padding token has no position, as in the checkpoints' own code.
@@ -113,40 +113,40 @@ class Transformer:
         self_mask = _self_mask(cache, B, num_positions)
         cross_mask = _cross_mask(cache, B)
         for index, layer in enumerate(self.parameters.decoder_layers):
-            x = self._self_attention(layer, x, cache.self_kv[index], (slots, lengths), self_mask)
-            x += self._cross_attention(layer, x, cache.cross_kv[index, :, :B], cross_mask)
-            x += _feed_forward(layer, x)
+            self_kv, cross_kv = cache.self_kv[index], cache.cross_kv[index, :, :B]
+            x = self._add_self_attention(x, layer, self_kv, (slots, lengths), self_mask)
+            x = self._add_cross_attention(x, layer, cross_kv, cross_mask)
+            x = _add_feed_forward(x, layer)
         cache.lengths[:B] += 1
         return _norm(x, self.parameters.decoder_norm).view(B, K, -1)
 
-    def _self_attention(
+    def _add_self_attention(
         self,
-        layer: DecoderLayer,
         x: Tensor,
+        layer: DecoderLayer,
         self_kv: Tensor,
         places: tuple[Tensor, Tensor],
         mask: Tensor,
     ) -> Tensor:
-        """Return x plus self-attention. Shapes: x [B*K, E]; self_kv [2, B, H, T, K, D]."""
+        """Shapes: x [B*K, E]; self_kv [2, B, H, T, K, D]."""
         slots, lengths = places
         B, (H, _, K, D) = slots.shape[0], self_kv.shape[2:]
         qkv = _linear(_norm(x, layer.self_norm), layer.qkv).view(B, K, 3, H, D)
-        qkv = qkv.permute(2, 0, 3, 1, 4)  # [3, B, H, K, D]
-        self_kv[0][slots, :, lengths] = qkv[1]
-        self_kv[1][slots, :, lengths] = qkv[2]
+        self_kv[:, slots, :, lengths] = qkv[:, :, 1:].permute(0, 2, 3, 1, 4)  # [B, 2, H, K, D]
         past = self_kv[:, :B, :, : mask.shape[-1] // K].flatten(3, 4)  # [2, B, H, T*K, D]
-        attended = _attention(qkv[0], past[0], past[1], mask)
-        return x + _linear(attended.transpose(1, 2).reshape(B * K, H * D), layer.out)
+        attended = _attention(qkv[:, :, 0].transpose(1, 2), past[0], past[1], mask)
+        return _add_linear(x, attended.transpose(1, 2).reshape(B * K, H * D), layer.out)
 
-    def _cross_attention(
-        self, layer: DecoderLayer, x: Tensor, cross_kv: Tensor, mask: Tensor
+    def _add_cross_attention(
+        self, x: Tensor, layer: DecoderLayer, cross_kv: Tensor, mask: Tensor
     ) -> Tensor:
-        """Return cross-attention's output. Shapes: x [B*K, E]; cross_kv [2, B, H, S, D]."""
+        """Shapes: x [B*K, E]; cross_kv [2, B, H, S, D]."""
         B, H, _, D = cross_kv.shape[1:]
         S = mask.shape[-1]
         q = _linear(_norm(x, layer.cross_norm), layer.cross_q).view(B, -1, H, D).transpose(1, 2)
         attended = _attention(q, cross_kv[0, :, :, :S], cross_kv[1, :, :, :S], mask)
-        return _linear(attended.transpose(1, 2).reshape(x.shape[0], H * D), layer.cross_out)
+        attended = attended.transpose(1, 2).reshape(x.shape[0], H * D)
+        return _add_linear(x, attended, layer.cross_out)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
@@ -185,14 +185,23 @@ def _self_mask(cache: DecoderCache, B: int, num_positions: int) -> Tensor:
 def _cross_mask(cache: DecoderCache, B: int) -> Tensor:
     """Return 0 at real source tokens and -inf elsewhere. Shapes: [B, 1, 1, S]."""
     lengths = cache.source_lengths[:B]
-    position = torch.arange(cache.cross_kv.shape[4], device=lengths.device)
+    position = torch.arange(int(lengths.max()), device=lengths.device)
     is_padding = position >= lengths[:, None]
     mask = torch.zeros(is_padding.shape, device=lengths.device)
     return mask.masked_fill_(is_padding, -math.inf)[:, None, None, :]
 
 
-def _feed_forward(layer: EncoderLayer | DecoderLayer, x: Tensor) -> Tensor:
-    return _linear(_linear(_norm(x, layer.ffn_norm), layer.fc1).relu_(), layer.fc2)
+def _add_feed_forward(x: Tensor, layer: EncoderLayer | DecoderLayer) -> Tensor:
+    hidden = _linear(_norm(x, layer.ffn_norm), layer.fc1).relu_()
+    return _add_linear(x, hidden, layer.fc2)
+
+
+def _add_linear(x: Tensor, y: Tensor, linear: Linear) -> Tensor:
+    """Return x + linear(y), in x's memory. Shapes: x [N, out]; y [N, in]."""
+    if x.dtype == torch.float32:
+        return x.add_(linear.bias).addmm_(y, linear.weight.t())
+    # In half precision the product is rounded before it is added, as checkpoints expect.
+    return x.add_(_linear(y, linear))
 
 
 def _linear(x: Tensor, linear: Linear) -> Tensor:
