@@ -160,7 +160,7 @@ def transformers(bench: Bench) -> None:
 
     for beam in bench.arguments.beams:
         size = 1024 if beam == 1 else 256
-        index = bench.order if beam == 1 else bench.every(4)
+        index = bench.order if beam == 1 else bench.every(8)
         found = bench.report(
             "transformers bfloat16", beam, lambda i, b=beam, s=size: run(i, b, s), index
         )

@@ -61,7 +61,7 @@ def _rescore_kernel(
     total = tl.maximum(rest, 0.0) + tl.sum(tl.exp(exact - top), 0)
     # the coarse sum says whether the row's scores are finite
     tl.store(out_lse_ptr + row, tl.where(lse == lse, top + tl.log(total), lse))
-    for i in tl.static_range(NUM_BEST):
+    for i in range(NUM_BEST):
         value = tl.max(exact, 0)
         token = tl.min(tl.where(exact == value, ids, 2147483647), 0)
         tl.store(out_values_ptr + row * NUM_BEST + i, value)

@@ -206,7 +206,7 @@ def _beam_step_kernel(
         best_beam = tl.zeros((JP,), tl.int32)
         best_token = tl.zeros((JP,), tl.int32)
         NUM: tl.constexpr = 1 if C == 1 else 2 * K
-        for i in tl.static_range(NUM):
+        for i in range(NUM):
             peak = tl.max(total, 0)
             at = tl.min(tl.where(total == peak, index, KP * CP), 0)
             picked = tl.max(tl.where(index == at, token, 0), 0)
@@ -225,7 +225,7 @@ def _beam_step_kernel(
         old_best = tl.max(tl.where(is_beam, final, float("-inf")), 0)
         new_best = tl.max(score, 0)
         winner = tl.min(tl.where(score == new_best, j, JP), 0)
-        for i in tl.static_range(K if C > 1 else 1):
+        for i in range(K):
             one = tl.max(tl.where(j == i, score, float("-inf")), 0)
             worst = tl.min(final, 0)
             at = tl.min(tl.where(final == worst, k, KP), 0)
@@ -304,7 +304,7 @@ def beam_step_triton(
     rule: tuple[int, int, int],
     *,
     block_t: int = 64,
-    num_warps: int = 1,
+    num_warps: int | None = None,
 ) -> None:
     """The kernel of `beam_step`, one program a place in the batch."""
     values, ids, lse = scores
@@ -332,7 +332,7 @@ def beam_step_triton(
         JP=triton.next_power_of_2(max(C, 2 * K) if C > 1 else 1),
         STOPPING=stopping,
         BLOCK_T=block_t,
-        num_warps=num_warps,
+        num_warps=num_warps or (1 if K * C <= 64 else 4),
     )
 
 

@@ -49,7 +49,7 @@ def _merge_tiles_kernel(
     best_tile = tl.full((BLOCK_BEST,), -1, tl.int32)
     best_peak = tl.full((BLOCK_BEST,), float("-inf"), tl.float32)
     peaks = tl.where(tile < num_candidate_tiles, peaks, float("-inf"))
-    for i in tl.static_range(NUM_BEST):
+    for i in range(NUM_BEST):
         peak = tl.max(peaks, 0)
         index = tl.min(tl.where(peaks == peak, tile, BLOCK_TILES), 0)
         best_tile = tl.where(best == i, index, best_tile)
@@ -75,20 +75,12 @@ def _merge_tiles_kernel(
         rest = tl.where(column == winner[:, None], float("-inf"), rest)
     value = tl.reshape(value, (BLOCK_BEST * ROUNDS,))
     token = tl.reshape(token, (BLOCK_BEST * ROUNDS,))
-    last = tl.max(value, 0)
-    for i in tl.static_range(NUM_BEST):
-        last, best_id = _take_best(value, token, NO_TOKEN)
-        tl.store(values_ptr + row * NUM_BEST + i, last)
-        tl.store(ids_ptr + row * NUM_BEST + i, best_id)
-        value = tl.where(token == best_id, float("-inf"), value)
-    if tl.max(tl.max(rest, 1), 0) >= last:  # one tile holds more of the best: look at all
-        value = tl.reshape(logits, (BLOCK_BEST * BLOCK_V,))
-        token = tl.reshape(column, (BLOCK_BEST * BLOCK_V,))
-        for i in range(NUM_BEST):
-            last, best_id = _take_best(value, token, NO_TOKEN)
-            tl.store(values_ptr + row * NUM_BEST + i, last)
-            tl.store(ids_ptr + row * NUM_BEST + i, best_id)
-            value = tl.where(token == best_id, float("-inf"), value)
+    out_values, out_ids = values_ptr + row * NUM_BEST, ids_ptr + row * NUM_BEST
+    worst = _store_best(value, token, out_values, out_ids, NUM_BEST, NO_TOKEN)
+    if tl.max(tl.max(rest, 1), 0) >= worst:  # one tile holds more of the best: look at all
+        every_value = tl.reshape(logits, (BLOCK_BEST * BLOCK_V,))
+        every_token = tl.reshape(column, (BLOCK_BEST * BLOCK_V,))
+        _store_best(every_value, every_token, out_values, out_ids, NUM_BEST, NO_TOKEN)
 
 
 @triton.jit
@@ -99,10 +91,16 @@ def _best_of_tiles(logits, column, NO_TOKEN: tl.constexpr):
 
 
 @triton.jit
-def _take_best(value, token, NO_TOKEN: tl.constexpr):
-    """Return the best logit and its id, of equal ones the lowest."""
+def _store_best(value, token, values_ptr, ids_ptr, NUM_BEST: tl.constexpr, NO_TOKEN: tl.constexpr):
+    """Store the best in order, of equal ones the lowest id first; return the last of them."""
     best = tl.max(value, 0)
-    return best, tl.min(tl.where(value == best, token, NO_TOKEN), 0)
+    for i in range(NUM_BEST):
+        best = tl.max(value, 0)
+        best_id = tl.min(tl.where(value == best, token, NO_TOKEN), 0)
+        tl.store(values_ptr + i, best)
+        tl.store(ids_ptr + i, best_id)
+        value = tl.where(token == best_id, float("-inf"), value)
+    return best
 
 
 def merge_tiles_triton(
@@ -112,7 +110,7 @@ def merge_tiles_triton(
     num_tokens: int,
     num_best: int,
     *,
-    num_warps: int = 4,
+    num_warps: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The kernel of `merge_tiles`, one program a row."""
     R, V_padded = relative.shape
@@ -120,6 +118,7 @@ def merge_tiles_triton(
     assert tile_max.is_contiguous()
     assert tile_sum.is_contiguous()
     assert num_best <= num_tokens
+    block_best = triton.next_power_of_2(num_best)
     values = torch.empty(R, num_best, dtype=torch.float32, device=relative.device)
     ids = torch.empty(R, num_best, dtype=torch.int32, device=relative.device)
     lse = torch.empty(R, dtype=torch.float32, device=relative.device)
@@ -135,11 +134,11 @@ def merge_tiles_triton(
         NUM_TILES=tile_max.shape[1],
         NUM_BEST=num_best,
         BLOCK_TILES=triton.next_power_of_2(tile_max.shape[1]),
-        BLOCK_BEST=triton.next_power_of_2(num_best),
+        BLOCK_BEST=block_best,
         BLOCK_V=TILE,
         ROUNDS=1 if num_best == 1 else 4,
         NO_TOKEN=torch.iinfo(torch.int32).max,
-        num_warps=num_warps,
+        num_warps=num_warps or max(4, block_best // 4),
     )
     return values, ids, lse
 
