@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 
-from nllb_cli.errors import DeviceError, InputError, NllbError
+from nllb_cli.errors import DeviceError, InputError, ModelError, NllbError
 from nllb_cli.options import OnError
 from nllb_cli.prefetch import Prefetch
 from nllb_cli.records import Batch, Engine, Hypothesis, Record, Segment, Translation
@@ -35,6 +35,8 @@ CHUNK_ROWS = 512
 TICK_S = 0.2
 PAUSE_S = 0.05
 MAX_PLACES = 10
+MAX_INVALID_AT_FIRST = 64
+"""If so many rows have no finite scores and none has, it is the model that is broken."""
 MAX_LOST_IN_A_ROW = 8
 """So many rows that fail one after the other mean that the engine is broken, not the rows."""
 Finished = tuple[Segment, tuple[Hypothesis, ...]]
@@ -106,6 +108,8 @@ class Stream:
         self._is_stopping = False
         self._grace_s: float | None = None
         self._deadline = math.inf
+        self._num_invalid = 0
+        self._is_sound = False  # some row had finite scores
         self.has_ended = False
         """True once no thread of this run is alive."""
 
@@ -243,6 +247,19 @@ class Stream:
             stats.source_tokens += len(segment.source_tokens)
             for hypothesis in hypotheses:
                 stats.target_tokens += len(hypothesis.tokens) + 1
+                if hypothesis.finish == "invalid":
+                    self._num_invalid += 1
+                elif segment.source_tokens:
+                    self._is_sound = True
+        if not self._is_sound and self._num_invalid >= MAX_INVALID_AT_FIRST:
+            self._refuse_broken_model()
+
+    def _refuse_broken_model(self) -> None:
+        if self._options.on_error == "fail":
+            raise ModelError(
+                f"of {self._num_invalid} rows none had finite scores: the model is damaged, or its "
+                "values are too large for the number format (--dtype float32 is the widest)"
+            )
 
     def _ready_rows(self) -> Iterator[list[Translation]]:
         """Take the finished rows from the front."""
@@ -253,7 +270,7 @@ class Stream:
         while order and order[0].num_waiting == 0:
             row = order.popleft()
             num_chars += row.num_chars
-            if row.error is not None and self._options.on_error == "fail":
+            if row.ends_run and self._options.on_error == "fail":
                 failed = row
                 break
             translation = join(row)

@@ -60,6 +60,8 @@ class OpenRow:
     num_waiting: int = 0
     mark: int = _BLANK
     error: str | None = None
+    ends_run: bool = False
+    """Under --on-error fail nothing after it is written."""
     window: int = -1
     """Number of the window that its segments are in."""
     segments: Sequence[Segment] = ()
@@ -68,9 +70,10 @@ class OpenRow:
     """The first text's translations; those of further texts follow in `others`."""
     others: "dict[int, Part] | None" = None
 
-    def fail(self, error: str) -> None:
+    def fail(self, error: str, ends_run: bool = True) -> None:
         """Give the row up: its translations stay empty and it says why."""
         self.error = self.error or error
+        self.ends_run = ends_run
         self.mark = _FAILED
         self.segments = ()
         self.num_waiting = 0
@@ -196,7 +199,8 @@ def _fill(segment: Segment, part: Part, mark: int) -> None:
     if row.error is not None:
         return
     if mark == _FAILED:
-        row.fail("the model's scores were not finite; --dtype float32 may help")
+        # nobody can mend such a row, and those around it are as good as ever
+        row.fail("the model's scores were not finite; --dtype float32 may help", ends_run=False)
         return
     if mark == OK and segment.is_repeated:
         mark = _REPEATED
