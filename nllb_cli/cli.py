@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from nllb_cli import __version__
+from nllb_cli.commands.bench import bench
 from nllb_cli.commands.langs import langs
 from nllb_cli.commands.translate import translate
 from nllb_cli.errors import ExitCode, NllbError
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 app.command()(translate)
 app.command()(langs)
+app.command()(bench)
 
 
 def _print_version(is_wanted: bool) -> None:

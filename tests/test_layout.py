@@ -21,12 +21,13 @@ MAY_IMPORT = {
     "prefetch": set(),
     "stream": LEAVES | {"prefetch", "text"},
     "pipeline": LEAVES | {"stream", "text", "engine", "model", "languages"},
+    "bench": LEAVES | {"pipeline", "stream", "engine"},
     "plan": LEAVES | {"io"},
     "jobs": LEAVES | {"io", "plan"},
     "manifest": LEAVES | {"io", "plan"},
     "cli": LEAVES | {"commands"},
     "commands": LEAVES
-    | {"pipeline", "plan", "jobs", "manifest", "stream", "text", "languages", "commands"},
+    | {"pipeline", "plan", "jobs", "manifest", "stream", "text", "languages", "bench", "commands"},
 }
 
 

@@ -1,10 +1,10 @@
-"""Where an engine's time goes: encoding, decoding; in the rest the device waits."""
+"""Where an engine's time goes: encoding, decoding; for the rest the device waits."""
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from threading import Lock
+from threading import Lock, get_ident
 from time import perf_counter
 from typing import Any
 
@@ -12,21 +12,21 @@ import torch
 
 from nllb_cli.engine.forward import SlotModel
 from nllb_cli.engine.graphs import GraphRunner
-from nllb_cli.model.transformer import Transformer
+from nllb_cli.engine.lane import Lane
 
-ENCODE, DECODE = "encode", "decode"
+ENCODE, DECODE, REST = "encode", "decode", "rest"
 _PARTS: tuple[tuple[Any, str, str], ...] = (
     (SlotModel, "encode", ENCODE),
     (GraphRunner, "run", DECODE),
-    (Transformer, "encode", ENCODE),
-    (Transformer, "cross_keys_values", ENCODE),
-    (Transformer, "decode", DECODE),
+    (Lane, "encode", ENCODE),
+    (Lane, "admit", ENCODE),
+    (Lane, "decode", DECODE),
 )
 _MAX_OPEN = 256
 
 
 class PartTimes:
-    """Seconds that the device spent in each part.
+    """Seconds that the device spent in each part; encoding includes all up to the first token.
 
     On a GPU the time between two events around a part: of a replayed graph all work, of a step
     that is launched kernel by kernel the small gaps too. On a CPU the clock's, summed over threads.
@@ -36,6 +36,7 @@ class PartTimes:
         self._is_cuda = device.type == "cuda"
         self._seconds = {ENCODE: 0.0, DECODE: 0.0}
         self._lock = Lock()
+        self._threads: set[int] = set()
         self._open: deque[tuple[str, torch.cuda.Event, torch.cuda.Event]] = deque()
 
     def seconds(self) -> dict[str, float]:
@@ -44,6 +45,13 @@ class PartTimes:
             self._open[0][2].synchronize()
             self._close_first()
         return dict(self._seconds)
+
+    def shares(self, elapsed_s: float) -> dict[str, float]:
+        """Return which part of the time each took; in the rest the device had nothing to do."""
+        seconds = self.seconds()
+        total = max(elapsed_s * max(len(self._threads), 1), sum(seconds.values()), 1e-9)
+        found = {part: value / total for part, value in seconds.items()}
+        return {**found, REST: 1 - sum(found.values())}
 
     def around(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return `call` with its time added to a part."""
@@ -56,6 +64,7 @@ class PartTimes:
             finally:
                 with self._lock:
                     self._seconds[part] += perf_counter() - start
+                    self._threads.add(get_ident())
 
         @wraps(call)
         def between_events(*arguments: Any, **named: Any) -> Any:
