@@ -9,7 +9,7 @@ FILE holds one text a line. Measured in one process, warmed up, best of `--turns
     command     `nllb translate FILE -o …` as a process of its own, without and with its start-up
 
 tokens/s counts the tokens of the best hypotheses and their `</s>`. The share of time that the
-GPU waited is what its own events leave of one more run.
+device waited is what encoding and decoding leave of one more run, by the GPU's own events.
 """
 
 import argparse
@@ -146,14 +146,10 @@ class Job:
 
 
 def with_waiting(job: Job, measured: Measured, run) -> Measured:
-    """Run once more under the GPU's own clock and note which share of the time it waited."""
-    device = torch.device(job.translator.devices[0])
-    if device.type != "cuda":
-        return measured
-    with part_times(device) as times:
+    """Run once more under the device's own clock and note which share of the time it waited."""
+    with part_times(torch.device(job.translator.devices[0])) as times:
         again = run()
-    busy_s = sum(times.seconds().values())
-    measured.waited = max(1 - busy_s / again.seconds, 0.0)
+        measured.waited = times.shares(again.seconds)["rest"]
     return measured
 
 
@@ -187,7 +183,7 @@ def print_table(job: Job, found: list[Measured]) -> None:
         f"{job.translator.directory.name} on {name}, torch {torch.__version__}, {place['dtype']}, "
         f"beam {arguments.beam}, {len(job.lines):,} lines, model loaded in {job.load_s:.2f} s\n"
     )
-    print("| what | seconds | rows/s | tokens/s | of the engine's rate | GPU waited |")
+    print("| what | seconds | rows/s | tokens/s | of the engine's rate | device waited |")
     print("|---|---|---|---|---|---|")
     engine = next(m for m in found if m.name == "engine")
     for measured in found:

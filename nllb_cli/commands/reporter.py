@@ -1,6 +1,7 @@
 """What a person or a scheduler sees of a run: progress, notes, events, the summary."""
 
 import json
+import logging
 import sys
 from collections import deque
 from collections.abc import Mapping
@@ -23,6 +24,18 @@ LOG_S = 10.0
 MAX_BAD_ROWS_SHOWN = 10
 
 
+class _Ear(logging.Handler):
+    """Hears what the engine's threads have to say; it is told between rows."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: deque[str] = deque()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self.texts.append(record.getMessage())
+
+
 class Reporter:
     """Tells stderr, and a file of events if one is wanted, how a run goes."""
 
@@ -38,9 +51,11 @@ class Reporter:
                 raise InputError(f"{log_file}: cannot be written ({error.strerror})") from None
         self._moments: deque[tuple[float, int, int, int]] = deque()  # time, rows, tokens
         self._last_line = self._last_event = monotonic()
+        self._ear = _Ear()
         self._num_bad = 0
 
     def __enter__(self) -> Self:
+        logging.getLogger("nllb").addHandler(self._ear)
         return self
 
     def __exit__(
@@ -49,7 +64,9 @@ class Reporter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._tell_heard()
         self._stop_bar()
+        logging.getLogger("nllb").removeHandler(self._ear)
         if self._log is not None:
             if error is not None and not isinstance(error, typer.Exit):
                 self.event("end", error=" ".join(str(error).split()) or type(error).__name__)
@@ -79,6 +96,7 @@ class Reporter:
     def tick(self, progress: Progress, stats: RunStats) -> None:
         """Show where the run is, as often as it is worth it."""
         now = monotonic()
+        self._tell_heard()
         self._note_bad_rows(stats)
         while self._moments and now - self._moments[0][0] > RATE_S:
             self._moments.popleft()
@@ -97,6 +115,7 @@ class Reporter:
 
     def end(self, progress: Progress, stats: RunStats, code: int) -> None:
         """Say what came out."""
+        self._tell_heard()
         self._note_bad_rows(stats)
         self._stop_bar()
         self._moments.clear()
@@ -107,6 +126,12 @@ class Reporter:
             more = stats.marks[mark] - len(places)
             others = f" and {count(more)} more" if more else ""
             self.say(f"{mark}: {', '.join(places)}{others}")
+
+    def _tell_heard(self) -> None:
+        while self._ear.texts:
+            text = self._ear.texts.popleft()
+            self.event("warning", text=text)
+            self.say(text)
 
     def _note_bad_rows(self, stats: RunStats) -> None:
         while stats.bad_rows:
