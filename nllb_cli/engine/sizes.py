@@ -9,6 +9,8 @@ from nllb_cli.model.config import ModelConfig
 
 TARGET_ROWS = 4096
 """Rows of a decode step where products run near the machine's rate; more gain little."""
+TARGET_SLOTS = 2048
+"""Segments at once, whatever the beam: with more, the end of a job leaves more of them idle."""
 _DEPTHS = (128, 256, 520)
 _GIB = 2**30
 
@@ -31,7 +33,7 @@ class SlotPlan:
         Raises:
             DeviceError: not even one slot fits
         """
-        most = max(TARGET_ROWS // self.beam_size, 1)
+        most = max(min(TARGET_ROWS // self.beam_size, TARGET_SLOTS), 1)
         if self.max_batch_rows is not None:
             most = min(most, self.max_batch_rows)
         shapes = [self._shape(num_slots, max_target_tokens) for num_slots in _slot_counts(most)]
