@@ -68,7 +68,7 @@ class _Outbox:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._queue: queue.Queue[tuple[Any, ...]] = queue.Queue()
-        threading.Thread(target=self._run, daemon=True).start()
+        threading.Thread(target=self._run, name="nllb-outbox", daemon=True).start()
 
     def put(self, *message: Any) -> None:
         """Send a message soon."""
@@ -102,7 +102,7 @@ class _Inbox:
         self._connection = connection
         self._outbox = outbox
         self._queue: queue.SimpleQueue[list[Any]] = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True).start()
+        threading.Thread(target=self._run, name="nllb-inbox", daemon=True).start()
 
     def take(self, wait: bool) -> Batch | None:
         """Return the next batch, or None if none is there and `wait` is false."""

@@ -48,13 +48,23 @@ def run(monkeypatch):
     monkeypatch.setattr(worker, "_log_to_stderr", lambda _: None)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
+    connections = []
+
     def start(*outcomes, maker=None):
         ours, theirs = Pipe()
+        connections.append(ours)
         maker = maker or (lambda: (OneShot(*outcomes), ["a note"]))
         threading.Thread(target=worker.work, args=("x", theirs, maker), daemon=True).start()
         return ours, exits
 
-    return start
+    yield start
+    for connection in connections:
+        connection.close()
+    # they must find it closed while `os._exit` is not the real one
+    for thread in threading.enumerate():
+        if thread.name == "nllb-inbox":
+            thread.join(10)
+            assert not thread.is_alive()
 
 
 def messages(connection, count):
