@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from nllb_cli import Translator
 from nllb_cli.engine.engine import PlainEngine
 from nllb_cli.engine.workers import EnginePool
 from nllb_cli.errors import DeviceError
@@ -286,6 +287,20 @@ def test_nothing_outlives_the_parent(path, tmp_path, end):
     if end == "its own end":
         assert (parent.returncode, said) == (0, "")
     assert said.count("Traceback") <= 1  # the workers die silently
+
+
+@pytest.mark.slow
+def test_the_door_with_two_devices_gives_what_it_gives_with_one():
+    lines = [f"The man with number {i} reads {'a book and ' * (i % 4)}a letter." for i in range(24)]
+    lines[5] = ""
+    alone = Translator(device="cpu")
+    expected = [row.text for row in alone.translate(lines, "eng_Latn", "fra_Latn", beam=2)]
+    together = Translator(device="cpu,cpu")
+    found = [row.text for row in together.translate(lines, "eng_Latn", "fra_Latn", beam=2)]
+    together.close()
+    assert found == expected
+    assert together.notes == alone.notes
+    assert together.devices == ["cpu", "cpu"]
 
 
 @pytest.mark.slow
