@@ -13,6 +13,7 @@ outside quotes only. With `--no-quotes` a quote is a letter and each line a row.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +24,7 @@ from nllb_cli.io.rows import MAX_ROW_BYTES, STDIN, Block, ByteInput, blocks
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 
-_DELIMITERS: dict[str, str] = {"csv": ",", "tsv": "\t"}
+DELIMITERS: dict[str, str] = {"csv": ",", "tsv": "\t"}
 _TO_CLOSING_QUOTE = re.compile(r'(?:[^"]++|"")*+"')
 
 
@@ -257,14 +258,21 @@ class DelimitedSource(RowSource):
 
     def __init__(self, path: str, options: IoOptions, format: Literal["csv", "tsv"]) -> None:
         super().__init__(path, options, format)
-        self._dialect = Dialect(_DELIMITERS[format], options.quotes)
+        self._dialect = Dialect(DELIMITERS[format], options.quotes)
         self._rows: Iterator[Row] | None = self._all_rows(self._input)
+        if path != STDIN:
+            self.table  # noqa: B018 (a wrong header is found before anything is begun)
+
+    @cached_property
+    def table(self) -> Table:
+        """The header; that of stdin is read when it is asked for, as it can be read only once."""
+        assert self._rows is not None
         header = next(self._rows, None)
         if header is None or not header.body:
             raise InputError(f"{self.name}: the first line must name the columns, and is empty")
         if header.error is not None:
             raise InputError(f"{self.name}: the header has {header.error}; mend it")
-        self.table = Table(self.name, header, self._dialect, options)
+        return Table(self.name, header, self._dialect, self._options)
 
     def _all_rows(self, source: ByteInput) -> Iterator[Row]:
         return self._dialect.rows(blocks(source), self.name)
@@ -273,6 +281,7 @@ class DelimitedSource(RowSource):
         return sum(1 for _ in self._all_rows(source)) - 1
 
     def _records(self, start: int) -> Iterator[Record]:
+        record = self.table.record
         rows, self._rows = self._rows, None
         if rows is None:
             if self.path == STDIN:
@@ -281,7 +290,7 @@ class DelimitedSource(RowSource):
             next(rows)
         for index, row in enumerate(rows):
             if index >= start:
-                yield self.table.record(index, row)
+                yield record(index, row)
 
     def place(self, index: int) -> str:
         """Name a row for a person; its line in the file may be a later one."""

@@ -87,7 +87,7 @@ def _parse(row: str) -> dict[str, Any]:
     try:
         values, end = _scan(row, len(row) - len(row.lstrip(_SPACE)))
     except json.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error.msg} at {error.pos + 1}") from None
+        raise InputError(f"not JSON: {error.msg.removesuffix(' at')} at {error.pos + 1}") from None
     except StopIteration as error:
         raise InputError(f"not JSON: no value at {error.value + 1}") from None
     except RecursionError:

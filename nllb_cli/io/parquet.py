@@ -8,8 +8,8 @@ Row groups of more than MAX_GROUP_ROWS rows are cut into groups of that size.
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -38,10 +38,85 @@ def _readable(name: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(f"{name}: damaged or not a Parquet file ({text})") from None
+        raise _damaged(name, text) from None
 
 
-class ParquetSource:
+def _damaged(name: str, reason: str) -> InputError:
+    return InputError(f"{name}: damaged or not a Parquet file ({reason}); fetch or write it again")
+
+
+class ParquetFile:
+    """A Parquet file and its rows in batches."""
+
+    def __init__(self, path: str) -> None:
+        self.path = self.name = path
+        self.mark = fingerprint(path)
+        """What the file was when it was opened."""
+        with _readable(path):
+            self._file = pa.OSFile(path, "r")
+            self._parquet = pq.ParquetFile(self._file, buffer_size=_BUFFER_BYTES)
+            self.schema: Any = self._parquet.schema_arrow
+            self.metadata: Any = self._parquet.metadata
+            self.num_rows: int = self.metadata.num_rows
+            groups = range(self.metadata.num_row_groups)
+            if sum(self.metadata.row_group(group).num_rows for group in groups) != self.num_rows:
+                raise ValueError("its row groups have not the rows that it names")
+            self.codecs: dict[str, str] = self._codecs()
+            """Compression of each leaf column by its path; empty if there are no rows."""
+
+    def _codecs(self) -> dict[str, str]:
+        groups = (self.metadata.row_group(n) for n in range(self.metadata.num_row_groups))
+        for number, group in enumerate(groups):
+            if group.num_rows:
+                # Arrow ends the process if it is asked for the metadata of a damaged column
+                # before a read of that column has found the damage.
+                if next(self._parquet.iter_batches(1, row_groups=[number]), None) is None:
+                    raise ValueError(f"row group {number} gives no rows")
+                columns = [group.column(n) for n in range(group.num_columns)]
+                return {column.path_in_schema: _codec(column.compression) for column in columns}
+        return {}
+
+    def batches(
+        self, start: int, stop: int | None, columns: list[str] | None, max_rows: int
+    ) -> Iterator[Any]:
+        """Yield record batches of the asked-for rows; none spans two row groups."""
+        stop = self.num_rows if stop is None else min(stop, self.num_rows)
+        first = 0
+        for group in range(self.metadata.num_row_groups):
+            num_rows = self.metadata.row_group(group).num_rows
+            if first + num_rows > start and first < stop:
+                yield from self._group_batches(group, first, (start, stop), columns, max_rows)
+            first += num_rows
+
+    def _group_batches(
+        self,
+        group: int,
+        first: int,
+        wanted: tuple[int, int],
+        columns: list[str] | None,
+        max_rows: int,
+    ) -> Iterator[Any]:
+        end = first + self.metadata.row_group(group).num_rows
+        with _readable(self.name):
+            batches = self._parquet.iter_batches(max_rows, row_groups=[group], columns=columns)
+        while True:
+            with _readable(self.name):
+                batch = next(batches, None)
+            if batch is None or first >= wanted[1]:
+                break
+            low, high = max(wanted[0] - first, 0), min(wanted[1] - first, batch.num_rows)
+            first += batch.num_rows
+            if low < high:
+                yield batch.slice(low, high - low)
+        if batch is None and first != end:
+            raise _damaged(self.name, f"row group {group} ends {end - first} rows too early")
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()
+
+
+class ParquetSource(ParquetFile):
     """The text columns of a Parquet file as records."""
 
     format: Literal["parquet"] = "parquet"
@@ -51,17 +126,10 @@ class ParquetSource:
             raise UsageError("Parquet cannot come from stdin; give the input as a file")
         if suffix_of(path):
             raise UsageError(f"{path}: Parquet is compressed inside; unpack the file first")
-        self.path = self.name = path
+        super().__init__(path)
         self._options = options
-        self.mark = fingerprint(path)
-        """What the file was when it was opened."""
         self.num_bytes: int | None = self.mark["size"]
         self._rows_read = 0
-        with _readable(path):
-            self._file = pa.OSFile(path, "r")
-            self._parquet = pq.ParquetFile(self._file, buffer_size=_BUFFER_BYTES)
-            self.schema: Any = self._parquet.schema_arrow
-            self.num_rows: int = self._parquet.metadata.num_rows
         self._check_columns()
 
     @property
@@ -131,53 +199,6 @@ class ParquetSource:
                     " mend the row, or go on past bad rows with --on-error keep"
                 ) from None
             record.texts, record.error = (None,) * len(record.texts), str(error)
-
-    def batches(
-        self, start: int, stop: int | None, columns: list[str] | None, max_rows: int
-    ) -> Iterator[Any]:
-        """Yield record batches of the asked-for rows; none spans two row groups."""
-        stop = self.num_rows if stop is None else min(stop, self.num_rows)
-        first = 0
-        for group in range(self._parquet.metadata.num_row_groups):
-            num_rows = self._parquet.metadata.row_group(group).num_rows
-            if first + num_rows > start and first < stop:
-                yield from self._group_batches(group, first, (start, stop), columns, max_rows)
-            first += num_rows
-
-    def _group_batches(
-        self,
-        group: int,
-        first: int,
-        wanted: tuple[int, int],
-        columns: list[str] | None,
-        max_rows: int,
-    ) -> Iterator[Any]:
-        end = first + self._parquet.metadata.row_group(group).num_rows
-        with _readable(self.name):
-            batches = self._parquet.iter_batches(max_rows, row_groups=[group], columns=columns)
-        while True:
-            with _readable(self.name):
-                batch = next(batches, None)
-            if batch is None or first >= wanted[1]:
-                break
-            low, high = max(wanted[0] - first, 0), min(wanted[1] - first, batch.num_rows)
-            first += batch.num_rows
-            if low < high:
-                yield batch.slice(low, high - low)
-        if batch is None and first != end:
-            raise InputError(f"{self.name}: damaged: row group {group} has not {end - first} rows")
-
-    def compressions(self) -> dict[str, str]:
-        """Return the compression of each leaf column by its path."""
-        if not self._parquet.metadata.num_row_groups:
-            return {}
-        group = self._parquet.metadata.row_group(0)
-        columns = (group.column(number) for number in range(group.num_columns))
-        return {column.path_in_schema: _codec(column.compression) for column in columns}
-
-    def close(self) -> None:
-        """Give the file back."""
-        self._file.close()
 
 
 def _codec(name: str) -> str:
@@ -278,9 +299,8 @@ class ParquetSink:
     def _join(self, file: Any) -> None:
         source, new = self._source, self._parts.columns()
         schema = self._schema()
-        codecs = source.compressions() or {"": "snappy"}
-        codec = next(iter(codecs.values()))
-        codecs = {**dict.fromkeys(self._names, codec), **codecs}
+        codec = next(iter(source.codecs.values()), "snappy")
+        codecs = {**dict.fromkeys(self._names, codec), **source.codecs}
         with pq.ParquetWriter(file, schema, compression=codecs) as writer:
             end = self._first_row + self.num_rows
             for batch in source.batches(self._first_row, end, None, MAX_GROUP_ROWS):
@@ -318,3 +338,19 @@ def _with_column(table: Any, name: str, column: Any) -> Any:
     if position < 0:
         return table.append_column(field, column)
     return table.set_column(position, field, column)
+
+
+def merge_files(paths: Sequence[str], file: Any) -> int:
+    """Write the rows of files of one schema into one, and return how many there are."""
+    first = ParquetFile(paths[0])
+    num_rows = 0
+    with pq.ParquetWriter(file, first.schema, compression=first.codecs or "snappy") as writer:
+        for path in paths:
+            with closing(ParquetFile(path)) as shard:
+                if not first.schema.equals(shard.schema, check_metadata=False):
+                    raise InputError(f"{path}: its columns are not those of {paths[0]}")
+                for batch in shard.batches(0, None, None, MAX_GROUP_ROWS):
+                    writer.write_batch(batch, row_group_size=batch.num_rows)
+                num_rows += shard.num_rows
+    first.close()
+    return num_rows

@@ -98,7 +98,7 @@ def _unreadable(name: str, error: OSError) -> InputError:
 def blocks(source: ByteInput, start: int = 0) -> Iterator[Block]:
     """Yield the rows from index `start` on, as they arrive."""
     index = 0
-    for data in _line_chunks(source):
+    for data in line_chunks(source):
         num_rows = data.count(b"\n") + (not data.endswith(b"\n"))
         if index + num_rows > start:
             if index < start:
@@ -110,10 +110,10 @@ def blocks(source: ByteInput, start: int = 0) -> Iterator[Block]:
 
 def count_rows(source: ByteInput) -> int:
     """Count the rows of a file by reading it once."""
-    return sum(data.count(b"\n") + (not data.endswith(b"\n")) for data in _line_chunks(source))
+    return sum(data.count(b"\n") + (not data.endswith(b"\n")) for data in line_chunks(source))
 
 
-def _line_chunks(source: ByteInput) -> Iterator[bytes]:
+def line_chunks(source: ByteInput) -> Iterator[bytes]:
     """Yield chunks that end with LF; the last may not."""
     pieces: list[bytes] = []
     size = 0
