@@ -104,11 +104,19 @@ class Dialect:
             spans.append((start, end))
             position = end + 1
 
-    def fields(self, body: str) -> list[str]:
-        """Return the values of the fields of a row."""
+    def cells(self, body: str) -> list[str]:
+        """Return the fields of a row as they stand in it."""
         if not self.quotes or '"' not in body:
             return body.split(self.delimiter)
-        return [_unquoted(body[start:end]) for start, end in self.spans(body)]
+        return [body[start:end] for start, end in self.spans(body)]
+
+    def value(self, cell: str) -> str:
+        """Return what a field holds."""
+        if not self.quotes or not cell.startswith('"'):
+            return cell
+        closing = _TO_CLOSING_QUOTE.match(cell, 1)
+        assert closing is not None
+        return cell[1 : closing.end() - 1].replace('""', '"') + cell[closing.end() :]
 
     def field(self, text: str) -> str:
         """Return a value as it stands in a file."""
@@ -117,14 +125,6 @@ class Dialect:
         if '"' in text or self.delimiter in text or "\n" in text or "\r" in text:
             return '"' + text.replace('"', '""') + '"'
         return text
-
-
-def _unquoted(field: str) -> str:
-    if not field.startswith('"'):
-        return field
-    closing = _TO_CLOSING_QUOTE.match(field, 1)
-    assert closing is not None
-    return field[1 : closing.end() - 1].replace('""', '"') + field[closing.end() :]
 
 
 def _lines(found: Iterator[Block]) -> Iterator[Row]:
@@ -143,7 +143,7 @@ class Table:
     def __init__(self, name: str, header: Row, dialect: Dialect, options: IoOptions) -> None:
         self._dialect = dialect
         self._options = options
-        self._names = dialect.fields(header.body)
+        self._names = [dialect.value(cell) for cell in dialect.cells(header.body)]
         outputs = output_fields(options)
         self._has_status = outputs.status is not None
         self._has_error = options.on_error == "keep"
@@ -184,32 +184,33 @@ class Table:
         record = Record(index, blank, options.source_lang, options.target_langs, row)
         if not row.body:
             return record
-        fields = self._dialect.fields(row.body)
-        missing = len(self._names) - len(fields)
+        cells, value = self._dialect.cells(row.body), self._dialect.value
+        missing = len(self._names) - len(cells)
         if missing < 0:
             record.error = self._cut(row)
         elif row.error is not None:
             record.error = row.error
-        elif missing and max(self._columns) >= len(fields):
-            record.error = f"{len(fields)} fields where the header has {len(self._names)}"
+        elif missing and max(self._columns) >= len(cells):
+            record.error = f"{len(cells)} fields where the header has {len(self._names)}"
         else:
-            record.texts = tuple([fields[column] for column in self._columns])
+            record.texts = tuple([value(cells[column]) for column in self._columns])
         if missing > 0:
             row.body += self._dialect.delimiter * missing
         if self._languages and record.error is None:
-            self._set_languages(record, fields)
+            self._set_languages(record, cells)
         return record
 
     def _cut(self, row: Row) -> str:
         """Drop fields beyond the header, and say so with their text."""
         spans = self._dialect.spans(row.body)
         end = spans[len(self._names) - 1][1]
-        beyond = row.body[end + 1 :]
+        beyond = row.body[end + 1 :] if self._has_error else row.body[end + 1 : end + 80]
         row.body = row.body[:end]
         return f"{len(spans)} fields where the header has {len(self._names)}; beyond it: {beyond}"
 
-    def _set_languages(self, record: Record, fields: list[str]) -> None:
-        named = {name: fields[c] for name, c in self._languages if c < len(fields)}
+    def _set_languages(self, record: Record, cells: list[str]) -> None:
+        value = self._dialect.value
+        named = {name: value(cells[c]) for name, c in self._languages if c < len(cells)}
         try:
             record.source_lang, record.target_langs = row_languages(named, self._options)
         except InputError as error:
@@ -228,8 +229,7 @@ class Table:
         fields = [self._dialect.field(value or "") for value in values]
         if self._appends_all:
             return self._joined(row, fields)
-        spans = self._dialect.spans(row.body)
-        old = [row.body[start:end] for start, end in spans]
+        old = self._dialect.cells(row.body)
         added = []
         for place, field in zip(self._places, fields, strict=True):
             if place is None:

@@ -6,12 +6,14 @@ import decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io import parquet
 from nllb_cli.io.formats import open_source
 from nllb_cli.options import IoOptions
-from tests.io.pump import OPTIONS, pump
+from tests.io.pump import OPTIONS, PROPERTY, pump
 
 KEEP = IoOptions("eng_Latn", ("fra_Latn",), on_error="keep")
 
@@ -155,6 +157,22 @@ def test_languages_several_columns_and_status(tmp_path):
     assert output["state"] == ["ok", "ok"]
     source = open_source(str(tmp_path / "in.parquet"), options)
     assert [r.target_langs for r in source.records()] == [("spa_Latn",), ("fra_Latn",)]
+
+
+@PROPERTY
+@given(
+    rows=st.lists(st.none() | st.text(st.characters(codec="utf-8"))),
+    kind=st.sampled_from([pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]),
+    group=st.integers(1, 5),
+)
+def test_any_text_keeps_count_and_order(tmp_path_factory, rows, kind, group):
+    folder = tmp_path_factory.mktemp("parquet")
+    table = pa.table({"text": pa.array(rows, pa.string()).cast(kind)})
+    source = make(folder, table, row_group_size=group)
+    pump(source, folder / "out.parquet", change=lambda text: text)
+    output = pq.read_table(folder / "out.parquet")
+    assert output.column("translation").to_pylist() == rows
+    assert output.drop_columns("translation").equals(pq.read_table(source), check_metadata=True)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, None), (5, 6), (36, 38), (37, 80), (99, None)])
