@@ -4,7 +4,7 @@ While the run goes on only the new columns are written, as `NAME.parts/000000.pa
 each of them closed, synced and renamed, so that a crash costs at most one part. At the end the
 input is read once more, a row group at a time, and written with the new columns beside its own;
 schema metadata and every type stay. The result does not depend on where parts were closed.
-Row groups of more than MAX_GROUP_ROWS rows are cut into groups of that size.
+Row groups of more than MAX_GROUP_ROWS rows, or about MAX_GROUP_BYTES, are cut into smaller ones.
 """
 
 import os
@@ -26,6 +26,7 @@ from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 
 MAX_GROUP_ROWS = 1 << 17
+MAX_GROUP_BYTES = 1 << 28
 PART_ROWS = 4096
 _BATCH_ROWS = 2048
 _BUFFER_BYTES = 1 << 18
@@ -75,6 +76,13 @@ class ParquetFile:
                 columns = [group.column(n) for n in range(group.num_columns)]
                 return {column.path_in_schema: _codec(column.compression) for column in columns}
         return {}
+
+    @property
+    def max_group_rows(self) -> int:
+        """Rows of a row group that are held at once when the file is copied."""
+        groups = (self.metadata.row_group(n) for n in range(self.metadata.num_row_groups))
+        row_bytes = (g.total_byte_size // g.num_rows for g in groups if g.num_rows)
+        return min(MAX_GROUP_ROWS, max(1, MAX_GROUP_BYTES // max(1, *row_bytes, 1)))
 
     def batches(
         self, start: int, stop: int | None, columns: list[str] | None, max_rows: int
@@ -303,7 +311,7 @@ class ParquetSink:
         codecs = {**dict.fromkeys(self._names, codec), **source.codecs}
         with pq.ParquetWriter(file, schema, compression=codecs) as writer:
             end = self._first_row + self.num_rows
-            for batch in source.batches(self._first_row, end, None, MAX_GROUP_ROWS):
+            for batch in source.batches(self._first_row, end, None, source.max_group_rows):
                 table = pa.Table.from_batches([batch])
                 added = new.take(batch.num_rows)
                 for name in self._names:
@@ -349,7 +357,7 @@ def merge_files(paths: Sequence[str], file: Any) -> int:
             with closing(ParquetFile(path)) as shard:
                 if not first.schema.equals(shard.schema, check_metadata=False):
                     raise InputError(f"{path}: its columns are not those of {paths[0]}")
-                for batch in shard.batches(0, None, None, MAX_GROUP_ROWS):
+                for batch in shard.batches(0, None, None, shard.max_group_rows):
                     writer.write_batch(batch, row_group_size=batch.num_rows)
                 num_rows += shard.num_rows
     first.close()

@@ -111,6 +111,14 @@ def test_big_groups_are_cut_and_columns_keep_their_compression(tmp_path, monkeyp
     assert {column.compression for column in columns} == {"GZIP"}
 
 
+def test_long_rows_make_smaller_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 100_000)
+    texts = [f"{n}" * 1000 for n in range(1000, 1100)]
+    output = run(tmp_path, pa.table({"text": texts}))
+    assert 10 < output.metadata.row_group(0).num_rows < 30
+    assert output.read().column("translation").to_pylist() == texts
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
