@@ -81,8 +81,8 @@ class ParquetFile:
     def max_group_rows(self) -> int:
         """Rows of a row group that are held at once when the file is copied."""
         groups = (self.metadata.row_group(n) for n in range(self.metadata.num_row_groups))
-        row_bytes = (g.total_byte_size // g.num_rows for g in groups if g.num_rows)
-        return min(MAX_GROUP_ROWS, max(1, MAX_GROUP_BYTES // max(1, *row_bytes, 1)))
+        row_bytes = [int(g.total_byte_size // g.num_rows) for g in groups if g.num_rows]
+        return min(MAX_GROUP_ROWS, max(1, MAX_GROUP_BYTES // max([1, *row_bytes])))
 
     def batches(
         self, start: int, stop: int | None, columns: list[str] | None, max_rows: int
