@@ -3,7 +3,7 @@
 import pytest
 
 from nllb_cli.errors import UsageError
-from nllb_cli.options import DecodeOptions, EngineOptions, default_target_limit
+from nllb_cli.options import DecodeOptions, EngineOptions, IoOptions, default_target_limit
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,19 @@ def test_the_output_limit_follows_the_source():
     assert default_target_limit(1) == 52
     assert default_target_limit(100) == 250
     assert default_target_limit(231) == default_target_limit(5000) == 512
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"on_error": "skip"}, "--on-error skip: choose fail or keep"),
+        ({"fields": ()}, "--field"),
+        ({"fields": ("a", "")}, "--field"),
+        ({"fields": ("a", "a")}, "--field a,a: a field is named twice"),
+        ({"target_langs": ("fra_Latn", "fra_Latn")}, "--tgt fra_Latn,fra_Latn"),
+        ({"target_langs": ("a", "b"), "target_field": "to"}, "--tgt-field"),
+    ],
+)
+def test_wrong_rows_are_refused_by_name(wrong, named):
+    with pytest.raises(UsageError, match=named):
+        IoOptions(**wrong)
