@@ -13,30 +13,47 @@ _CHUNK = 2048
 _SMALLEST_SUM, _LARGEST_SUM = 1e-25, 1e30
 
 
-def top_candidates(
-    hidden: Tensor, lm_head: Tensor, sizes: tuple[int, int], count: int
-) -> tuple[Tensor, Tensor]:
-    """Return the `count` best tokens of each row with their log-probabilities, best first.
+class CandidateFinder:
+    """Finds the best next tokens of rows, in work space that is kept for the next step."""
 
-    `sizes` are the model's vocabulary, over which probabilities sum to 1, and the number of tokens
-    that may be chosen (the rest are ids without a text). Of equal logits the lower token is first.
-    A row whose logits are not all sound gets NaN.
-    Shapes: hidden [R, E]; lm_head [V_padded, E]; returns [R, C] fp32, [R, C] int64
-    """
-    vocab_size, num_tokens = sizes
-    R, V = hidden.shape[0], lm_head.shape[0]
-    logits = torch.empty((R, V), device=hidden.device)
-    maxima = logits.new_empty((R, V // BLOCK))
-    total = logits.new_zeros((R,))
-    for start in range(0, V, _CHUNK):
-        part = logits[:, start : start + _CHUNK]
-        _product(hidden, lm_head[start : start + _CHUNK], part)
-        total += part[:, : max(vocab_size - start, 0)].exp().sum(1)
-        part[:, max(num_tokens - start, 0) :] = -math.inf
-        maxima[:, start // BLOCK : (start + _CHUNK) // BLOCK] = _block_maxima(part)
-    values, tokens = _top_tokens(logits, maxima, min(count, num_tokens))
-    log_prob = values - _log_sum(total, hidden, lm_head[:vocab_size])[:, None]
-    return log_prob, tokens
+    def __init__(self, lm_head: Tensor, vocab_size: int, num_tokens: int) -> None:
+        """Probabilities sum to 1 over `vocab_size`; only ids below `num_tokens` are chosen.
+
+        Shapes: lm_head [V_padded, E]
+        """
+        self._lm_head = lm_head
+        self._vocab_size = vocab_size
+        self._num_tokens = num_tokens
+        self._space = torch.empty((0,), device=lm_head.device)
+
+    def find(self, hidden: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return the `count` best tokens of each row with their log-probabilities, best first.
+
+        Of equal logits the lower token is first. A row whose logits are not all sound gets NaN.
+        Shapes: hidden [R, E]; returns [R, C] fp32, [R, C] int64; C is less in a small vocabulary
+        """
+        R, V = hidden.shape[0], self._lm_head.shape[0]
+        logits, powers, maxima = self._views(R)
+        total = torch.zeros((R,), device=hidden.device)
+        for start in range(0, V, _CHUNK):
+            part = logits[:, start : start + _CHUNK]
+            _product(hidden, self._lm_head[start : start + _CHUNK], part)
+            counted = part[:, : max(self._vocab_size - start, 0)]
+            total += torch.exp(counted, out=powers[:, : counted.shape[1]]).sum(1)
+            part[:, max(self._num_tokens - start, 0) :] = -math.inf
+            maxima[:, start // BLOCK : (start + _CHUNK) // BLOCK] = _block_maxima(part)
+        values, tokens = _top_tokens(logits, maxima, min(count, self._num_tokens))
+        log_sum = _log_sum(total, hidden, self._lm_head[: self._vocab_size])
+        return values - log_sum[:, None], tokens
+
+    def _views(self, R: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return room for logits [R, V], a chunk of their powers and their blocks' maxima."""
+        V = self._lm_head.shape[0]
+        sizes = [R * V, R * min(_CHUNK, V), R * V // BLOCK]
+        if sum(sizes) > self._space.shape[0]:
+            self._space = self._space.new_empty((sum(sizes),))
+        logits, powers, maxima = torch.split(self._space[: sum(sizes)], sizes)
+        return logits.view(R, V), powers.view(R, -1), maxima.view(R, -1)
 
 
 def top_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -195,7 +195,8 @@ class _Run:
         else:
             # Who works alone has all the cores.
             is_alone = not self._tasks and not any(o.running for o in self._lanes if o is not lane)
-            num_threads = self._num_threads if is_alone else self._num_threads // len(self._lanes)
+            share = max(self._num_threads // len(self._lanes), 1)
+            num_threads = self._num_threads if is_alone else share
             future = self._pool.submit(_run_with_threads, task, num_threads)
         self._tasks[future] = lane
 

@@ -20,7 +20,7 @@ from nllb_cli.engine.beam import (
     select_segments,
     with_room,
 )
-from nllb_cli.engine.candidates import top_candidates
+from nllb_cli.engine.candidates import CandidateFinder
 from nllb_cli.model.cache import DecoderCache
 from nllb_cli.model.transformer import Transformer
 from nllb_cli.options import DecodeOptions
@@ -78,11 +78,12 @@ class Lane:
         self.running: list[Job] = []
         self._model = model
         self._config = model.config
-        self._sizes = (model.config.vocab_size, min(num_tokens, model.config.vocab_size))
         self._beam_size = options.beam_size
         self._rule = SearchRule.of(options, self._config.eos_id)
         self._lm_head = model.parameters.lm_head
         self._device = self._lm_head.device
+        vocab_size = self._config.vocab_size
+        self._finder = CandidateFinder(self._lm_head, vocab_size, min(num_tokens, vocab_size))
         self._state: BeamState | None = None
         self._cache = self._new_cache(self._beam_size)
 
@@ -142,9 +143,7 @@ class Lane:
     def _candidates(self, hidden: Tensor) -> Candidates:
         """Shapes: hidden [B, K, E]."""
         B, K, _ = hidden.shape
-        found = top_candidates(
-            hidden.flatten(0, 1), self._lm_head, self._sizes, 2 * self._beam_size
-        )
+        found = self._finder.find(hidden.flatten(0, 1), 2 * self._beam_size)
         log_prob, token = (tensor.view(B, K, -1) for tensor in found)
         return Candidates(log_prob, token)
 

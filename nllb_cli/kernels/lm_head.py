@@ -127,7 +127,7 @@ def lm_head_tiles_triton(
         block_rows, block_width = 64, 32
     elif hidden.element_size() == 1:
         block_width *= 2
-    if E <= block_width:  # a loop of one turn cannot be pipelined
+    if block_width >= E:  # a loop of one turn cannot be pipelined
         num_stages = 1
     if R <= 64:
         block_rows, num_warps = 64, 4

@@ -55,7 +55,7 @@ class DecoderCache:
             return
         B = max(num_slots, B) if is_wide_enough else num_slots
         if num_positions > T:
-            T = max(num_positions, 2 * T, _FIRST_POSITIONS)
+            T = max(num_positions, T + T // 2, _FIRST_POSITIONS)
         S = max(source_width, S)
         self.self_kv = _resized(self.self_kv, (L, 2, B, H, T, K, D))
         self.cross_kv = _resized(self.cross_kv, (L, 2, B, H, S, D))

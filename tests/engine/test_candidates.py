@@ -5,12 +5,16 @@ import math
 import pytest
 import torch
 
-from nllb_cli.engine.candidates import top_candidates, top_tokens
+from nllb_cli.engine.candidates import CandidateFinder, top_tokens
 
 
 def sorted_tokens(logits, count):
     values, tokens = logits.sort(dim=1, descending=True, stable=True)
     return values[:, :count], tokens[:, :count]
+
+
+def top_candidates(hidden, lm_head, sizes, count):
+    return CandidateFinder(lm_head, *sizes).find(hidden, count)
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 10, 64])

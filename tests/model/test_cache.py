@@ -9,9 +9,10 @@ CONFIG = ModelConfig(128, 8, 1, 2, 2, 2, 16, 16)
 
 
 def filled_cache(num_slots=3, beam_size=2, width=5):
-    cache = DecoderCache(CONFIG, num_slots, beam_size, torch.zeros(1))
+    cache = DecoderCache(CONFIG, beam_size, torch.zeros(1))
     L, H, D = CONFIG.decoder_layers, CONFIG.decoder_heads, CONFIG.head_size
     cache.set_source(torch.randn(L, 2, num_slots, H, width, D), torch.tensor([5, 2, 3]))
+    cache.reserve(num_slots, 8, width)
     cache.self_kv.normal_()
     cache.lengths[:] = torch.tensor([4, 7, 2])
     return cache
@@ -21,7 +22,7 @@ def test_growing_keeps_what_is_there_and_adds_zeros():
     cache = filled_cache()
     self_kv, cross_kv, rows = cache.self_kv.clone(), cache.cross_kv.clone(), cache.beam_rows.clone()
     T = self_kv.shape[4]
-    cache.reserve(T + 1, 9)
+    cache.reserve(3, T + 1, 9)
     assert torch.equal(cache.self_kv[:, :, :, :, :T], self_kv)
     assert cache.self_kv.shape[4] > T
     assert not cache.self_kv[:, :, :, :, T:].any()
@@ -29,6 +30,20 @@ def test_growing_keeps_what_is_there_and_adds_zeros():
     assert cache.cross_kv.shape[4] == 9
     assert torch.equal(cache.beam_rows[:, :, :T], rows)
     assert cache.beam_rows.shape[2] == cache.self_kv.shape[4]
+    assert cache.num_slots == 3
+
+
+def test_slots_give_way_to_wider_ones():
+    cache = filled_cache()
+    self_kv = cache.self_kv.clone()
+    cache.reserve(2, 3, 40)
+    assert cache.num_slots == 2
+    assert torch.equal(cache.self_kv, self_kv[:, :, :2])
+    assert cache.lengths.tolist() == [4, 7]
+    cache.reserve(4, 3, 40)
+    assert cache.num_slots == 4
+    assert torch.equal(cache.self_kv[:, :, :2], self_kv[:, :, :2])
+    assert not cache.self_kv[:, :, 2:].any()
 
 
 def test_beams_follow_their_parents():
@@ -51,7 +66,8 @@ def test_moving_takes_everything_along():
 def test_a_prompt_is_shared_by_all_beams():
     prompt = filled_cache(num_slots=3, beam_size=1)
     prompt.lengths[:] = 2
-    cache = DecoderCache(CONFIG, 5, 4, torch.zeros(1))
+    cache = DecoderCache(CONFIG, 4, torch.zeros(1))
+    cache.reserve(5, 2, 5)
     cache.beam_rows.fill_(3)
     cache.insert(1, prompt, 2)
     assert torch.equal(cache.self_kv[:, :, 1:4, :, :2, 0], prompt.self_kv[:, :, :, :, :2, 0])

@@ -84,7 +84,7 @@ def test_decode_steps_equal_transformers(tmp_path, layers, scale_embedding):
     prefixes = random_tokens([T] * (B * K), seed=1)[0]
     with torch.inference_mode():
         output = ours.encode(tokens, mask.sum(1))
-        cache = DecoderCache(ours.config, B + 1, K, output)
+        cache = DecoderCache(ours.config, K, output)
         cache.set_source(ours.cross_keys_values(output), mask.sum(1))
         steps = prefixes.view(B, K, T).unbind(2)
         hidden = torch.stack([ours.decode(step, t + 1, cache) for t, step in enumerate(steps)], 2)
