@@ -67,7 +67,6 @@ class JobOptions:
 class _OpenJob:
     """A job between the first row that is read and the last that is written."""
 
-    key: str
     source: Source
     sink: Sink
     num_read: int = 0
@@ -134,7 +133,7 @@ class JobRun:
             source = open_source(job.input, self.io, self._options.format)
             if source.num_bytes is not None:
                 for record in source.records(*self._options.slice.bounds(source)):
-                    record.input = source.name
+                    record.input = source
                     yield record
             source.close()
 
@@ -168,7 +167,7 @@ class JobRun:
         self.progress.is_read = True
 
     def _records_of(self, opened: _OpenJob) -> Iterator[Record]:
-        key, progress = opened.key, self.progress
+        source, progress = opened.source, self.progress
         first, stop = self._options.slice.bounds(opened.source)
         start = first + opened.sink.num_rows
         progress.resumed += opened.sink.num_rows
@@ -179,7 +178,7 @@ class JobRun:
             first = start
         progress.source = opened.source
         for record in opened.source.records(first, stop):
-            record.input = key
+            record.input = source
             if record.index < start:
                 record.is_done = True
             else:
@@ -203,13 +202,13 @@ class JobRun:
             source.close()
             sink.close()
             return None
-        return _OpenJob(source.name, source, sink)
+        return _OpenJob(source, sink)
 
     def write(self, translations: list[Translation]) -> None:
         """Put translations, which come in the order of the records, into their outputs."""
         for translation in translations:
-            key = translation.record.input
-            while self._open[0].key is not key:
+            source = translation.record.input
+            while self._open[0].source is not source:
                 self._finish_first()
             first = self._open[0]
             first.sink.write(translation)
@@ -232,7 +231,7 @@ class JobRun:
     def _finish_first(self) -> None:
         first = self._open[0]
         assert first.is_read
-        assert first.num_read == first.num_written, f"{first.key}: rows were lost"
+        assert first.num_read == first.num_written, f"{first.source.name}: rows were lost"
         first.sink.finish()
         first.sink.close()
         first.source.close()

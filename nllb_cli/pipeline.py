@@ -25,8 +25,10 @@ BUNDLED_NOTE = (
     f" --model {EXAMPLE} is NLLB-200 with 202 languages"
 )
 
-CPU_LIMITS = Limits(window_rows=1024, max_batch_tokens=4096, max_batch_rows=64)
-GPU_LIMITS = Limits(window_rows=8192, max_batch_tokens=16384, max_batch_rows=512)
+CPU_LIMITS = Limits(window_rows=512, first_window_rows=64, max_batch_tokens=4096, max_batch_rows=64)
+GPU_LIMITS = Limits(
+    window_rows=8192, first_window_rows=2048, max_batch_tokens=16384, max_batch_rows=512
+)
 
 
 class Translator:

@@ -54,7 +54,9 @@ def plan(
         _refuse_stdin(found)
         _refuse_same_output(jobs)
         return jobs
-    if output is not None and len(found) > 1:
+    if output in (None, STDIN) and len(found) > 1:
+        _refuse_what_does_not_join([format_of(item.path, format) for item in found])
+    elif output is not None and len(found) > 1:
         raise UsageError(
             f"-o {output}: there are {len(found)} inputs; --output-dir DIR writes a file for each"
         )
@@ -127,6 +129,14 @@ def _below(folder: str, name: str, has_file_per_target: bool) -> str:
         return path
     stem, suffix = os.path.splitext(without_suffix(path))
     return f"{stem}.{{tgt}}{suffix}{path[len(without_suffix(path)) :]}"
+
+
+def _refuse_what_does_not_join(formats: list[str]) -> None:
+    if len(set(formats)) > 1 or formats[0] not in ("lines", "jsonl"):
+        raise UsageError(
+            f"{len(formats)} inputs of {', '.join(sorted(set(formats)))} make no single output; "
+            "--output-dir DIR writes a file for each"
+        )
 
 
 def _refuse_stdin(inputs: list[_Input]) -> None:

@@ -172,7 +172,7 @@ class Stream:
         window = Window(options.limits)
         is_exact = options.pause_s is None
         while not self._rows.is_exhausted:
-            num_rows = min(CHUNK_ROWS, options.limits.window_rows - window.num_rows)
+            num_rows = min(CHUNK_ROWS, window.room)
             timeout_s = options.pause_s if window.num_rows else None
             rows = splitter.split(self._rows.take(num_rows, timeout_s, is_exact))
             is_short = len(rows) < (num_rows if is_exact else 1)

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nllb_cli.options import BLOCK_ROWS
-from nllb_cli.records import Batch, Segment
+from nllb_cli.records import Batch, Input, Segment
 from nllb_cli.text.segments import OpenRow
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -19,6 +20,8 @@ class Limits:
 
     window_rows: int = 4096
     """Rows that are read ahead and sorted together."""
+    first_window_rows: int = 4096
+    """The first window has so many; then each has as many as all before it, up to the whole."""
     window_chars: int = 4_000_000
     max_batch_tokens: int = 4096
     """Padded source tokens of a batch, times its targets."""
@@ -46,17 +49,23 @@ class Window:
         self.limits = limits
         self.num_rows = 0
         self.num_chars = 0
+        self._num_emptied = 0
+        self._max_rows = min(limits.first_window_rows, limits.window_rows)
         self._number = 0
         self._segments: list[Segment] = []
         self._seen: dict[tuple[int, ...], Segment] = {}
-        self._block, self._input = -1, ""
+        self._block = -1
+        self._input: Input | None = None
 
     @property
     def is_full(self) -> bool:
         """True once it should be emptied before the next row."""
-        return (
-            self.num_rows >= self.limits.window_rows or self.num_chars >= self.limits.window_chars
-        )
+        return self.room <= 0 or self.num_chars >= self.limits.window_chars
+
+    @property
+    def room(self) -> int:
+        """Rows that it may still take."""
+        return self._max_rows - self.num_rows
 
     def add(self, rows: list[OpenRow]) -> list[OpenRow]:
         """Take the segments of some rows in; return the rows, those already written left out.
@@ -92,6 +101,8 @@ class Window:
         """Hand the window's segments over, longest first."""
         batches = bucketed(self._segments, self.limits)
         self._segments = []
+        self._num_emptied += self.num_rows
+        self._max_rows = min(self.limits.window_rows, max(self._max_rows, self._num_emptied))
         self.num_rows = self.num_chars = 0
         self._number += 1
         return batches

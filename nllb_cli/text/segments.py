@@ -89,7 +89,9 @@ def check_too_long(value: str) -> TooLong:
 
 def place(record: Record) -> str:
     """Where a record stands, as a person would say it."""
-    return f"{record.input}:{record.index + 1}" if record.input else f"row {record.index + 1}"
+    if record.input is not None:
+        return record.input.place(record.index)
+    return f"row {record.index + 1}"
 
 
 class Splitter:

@@ -111,6 +111,17 @@ def test_window_is_full_by_rows_and_by_characters(split):
     assert window.is_full
 
 
+def test_windows_grow_from_a_small_first_one(split):
+    window = Window(Limits(window_rows=50, first_window_rows=8))
+    sizes = []
+    for _ in range(6):
+        sizes.append(window.room)
+        window.add(split(["a"] * window.room))
+        assert window.is_full
+        window.empty()
+    assert sizes == [8, 8, 16, 32, 50, 50]
+
+
 def test_rows_and_segments_are_no_cycle(split):
     window = Window(Limits())
     rows = split(["a"])

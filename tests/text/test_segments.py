@@ -138,5 +138,10 @@ def test_twins_share_a_result_even_if_the_first_row_failed():
 
 
 def test_place_names_input_and_row():
-    assert place(Record(6, ("a",), "eng_Latn", FRENCH, input="a.txt")) == "a.txt:7"
+
+    class Input:
+        def place(self, index):
+            return f"a.csv: row {index + 1}"
+
+    assert place(Record(6, ("a",), "eng_Latn", FRENCH, input=Input())) == "a.csv: row 7"
     assert place(Record(6, ("a",), "eng_Latn", FRENCH)) == "row 7"
