@@ -10,6 +10,7 @@ import typer
 from nllb_cli import __version__
 from nllb_cli.commands.bench import bench
 from nllb_cli.commands.langs import langs
+from nllb_cli.commands.merge import merge
 from nllb_cli.commands.translate import translate
 from nllb_cli.errors import ExitCode, NllbError
 
@@ -25,6 +26,7 @@ app = typer.Typer(
     "5 device; 130 interrupted; 141 nobody reads the output any more; 143 terminated.",
 )
 app.command()(translate)
+app.command()(merge)
 app.command()(langs)
 app.command()(bench)
 

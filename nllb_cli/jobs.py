@@ -11,6 +11,7 @@ from typing import Any
 
 from nllb_cli.errors import UsageError
 from nllb_cli.io.formats import Sink, Source, open_sink, open_source
+from nllb_cli.io.merge import merge
 from nllb_cli.io.partial import Mode
 from nllb_cli.io.rows import STDIN
 from nllb_cli.options import BLOCK_ROWS, IoOptions
@@ -294,3 +295,8 @@ class Progress:
     def is_estimate(self) -> bool:
         """True while the total follows from the bytes read so far."""
         return self._num_rows is None and not self.is_read
+
+
+def merge_shards(shards: Sequence[str], output: str, format: str | None, overwrite: bool) -> int:
+    """Write the rows of all shards into one file and return how many there are."""
+    return merge(shards, output, format=format, overwrite=overwrite)

@@ -89,11 +89,15 @@ def _in_folder(folder: str, format: str | None, output_dir: str | None) -> Itera
             name
             for name in folders
             if not name.startswith(".")
+            and not name.endswith(".parts")  # a Parquet run of ours that is not complete
             and not (output_dir and _is_same(os.path.join(root, name), output_dir))
         )
         for file in sorted(files):
             path = os.path.join(root, file)
-            if not file.startswith(".") and (format is not None or _has_known_suffix(path)):
+            is_ours = file.endswith((".part", ".part.json"))  # a run that is not complete
+            if file.startswith(".") or is_ours:
+                continue
+            if format is not None or _has_known_suffix(path):
                 num_found += 1
                 yield _Input(path, os.path.relpath(path, folder))
     if not num_found:

@@ -53,6 +53,16 @@ def test_an_output_folder_inside_the_input_is_not_read(tree):
     assert len(plan(["data"], None, "data/out")) == 3
 
 
+@pytest.mark.parametrize("format", [None, "lines"])
+def test_what_an_incomplete_run_left_is_no_input(tree, format):
+    before = plan(["data"], None, "out", format=format)
+    for name in ("o.parquet.parts/0.parquet", "o.txt.part", "o.txt.part.json"):
+        path = tree / "data" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+    assert plan(["data"], None, "out", format=format) == before
+
+
 def test_a_glob_is_mirrored_below_its_fixed_part(tree):
     assert plan(["data/**/*.txt", "*.txt"], None, "out") == [
         Job("data/sub/a.txt", "out/sub/a.txt"),

@@ -1,0 +1,33 @@
+"""`nllb merge`: the shards of an output put together."""
+
+from typing import Annotated
+
+import typer
+
+from nllb_cli.commands import flags
+
+Shards = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SHARD...", help="Outputs of --shard 1/N to N/N, in order.", show_default=False
+    ),
+]
+Target = Annotated[
+    str, typer.Option("--output", "-o", metavar="FILE", help="Where to write all rows.")
+]
+
+
+def merge(
+    shards: Shards,
+    output: Target,
+    format: flags.Format = None,
+    overwrite: flags.Overwrite = False,
+    quiet: flags.Quiet = False,
+) -> None:
+    """Put the outputs of an array job together, in the order given."""
+    from nllb_cli.commands.words import plural
+    from nllb_cli.jobs import merge_shards
+
+    num_rows = merge_shards(shards, output, format, overwrite)
+    if not quiet:
+        typer.echo(f"nllb: {plural(num_rows, 'row')} in {output}", err=True)

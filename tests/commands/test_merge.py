@@ -1,0 +1,51 @@
+"""Shards put together are the whole run's output."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nllb_cli import cli
+
+TEXTS = ["Good morning.", "", "Thank you.", "I am hungry.", None, "Where is the station?", "Bye."]
+
+
+def write(path):
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"text": TEXTS, "id": range(7)}), path, row_group_size=3)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    else:
+        path.write_text("".join(f"{text or ''}\n" for text in TEXTS))
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".jsonl", ".parquet"])
+def test_three_shards_are_the_whole(tmp_path, suffix, capfd):
+    source, whole, merged = (tmp_path / f"{name}{suffix}" for name in ("in", "whole", "merged"))
+    write(source)
+    command = ["translate", str(source), "--src", "en", "--tgt", "fr", "--beam", "1", "-o"]
+    assert cli.run([*command, str(whole)]) == 0
+    shards = [str(tmp_path / f"{i}{suffix}") for i in (1, 2, 3)]
+    for number, shard in enumerate(shards, 1):
+        assert cli.run([*command, shard, "--shard", f"{number}/3"]) == 0
+    capfd.readouterr()
+    assert cli.run(["merge", *shards, "-o", str(merged)]) == 0
+    assert "7 rows in " in capfd.readouterr().err
+    if suffix == ".parquet":
+        assert pq.read_table(merged).equals(pq.read_table(whole))
+    else:
+        assert merged.read_bytes() == whole.read_bytes()
+
+
+def test_what_cannot_be_merged_is_one_line(tmp_path, capfd):
+    first, target = tmp_path / "1.txt", tmp_path / "all.txt"
+    first.write_text("a\n")
+    target.write_text("kept\n")
+    assert cli.run(["merge", str(first), "-o", str(target)]) == 2
+    assert cli.run(["merge", str(tmp_path / "2.txt"), "-o", str(tmp_path / "new.txt")]) == 3
+    assert target.read_text() == "kept\n"
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "--overwrite" in lines[0]
+    assert "2.txt" in lines[1]

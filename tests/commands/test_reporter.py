@@ -1,0 +1,42 @@
+"""What a run tells: lines on stderr, events in a file, nothing when quiet."""
+
+import json
+import logging
+
+import pytest
+
+from nllb_cli.commands.reporter import Reporter
+from nllb_cli.errors import InputError
+
+
+def test_events_are_lines_of_json_with_a_time(tmp_path, capsys):
+    log = tmp_path / "log.jsonl"
+    with Reporter(False, str(log), True) as reporter:
+        reporter.event("start", rows=3, text="é")
+        reporter.say("a line")
+    assert capsys.readouterr().err == "nllb: a line\n"
+    (event,) = map(json.loads, log.read_text(encoding="utf-8").splitlines())
+    assert (event["event"], event["rows"], event["text"]) == ("start", 3, "é")
+    assert event["time"].endswith("+00:00")
+
+
+def test_an_error_is_the_last_event(tmp_path):
+    log = tmp_path / "log.jsonl"
+    with pytest.raises(InputError), Reporter(True, str(log), True):
+        raise InputError("in.txt:3: broken")
+    event = json.loads(log.read_text().splitlines()[-1])
+    assert (event["event"], event["error"]) == ("end", "in.txt:3: broken")
+
+
+def test_quiet_says_nothing_but_logs_what_the_engine_says(tmp_path, capsys):
+    log = tmp_path / "log.jsonl"
+    with Reporter(True, str(log), True) as reporter:
+        logging.getLogger("nllb").warning("out of memory: half at a time now")
+        reporter.say("not shown")
+    assert capsys.readouterr().err == ""
+    assert json.loads(log.read_text())["text"] == "out of memory: half at a time now"
+
+
+def test_a_log_that_cannot_be_written_is_one_line(tmp_path):
+    with pytest.raises(InputError, match=r"absent.*cannot be written"):
+        Reporter(False, str(tmp_path / "absent" / "log"), True)

@@ -1,0 +1,84 @@
+"""One run, from choices to exit code: what it writes, records, logs and returns."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from nllb_cli import cli
+
+
+def translate(*arguments):
+    command = [str(argument) for argument in arguments]
+    return int(cli.run(["translate", *command, "--src", "eng_Latn", "--tgt", "fra_Latn"]))
+
+
+@pytest.fixture
+def rows(tmp_path):
+    path = tmp_path / "in.jsonl"
+    texts = ["Good morning.", "", 7, None, "Good morning."]
+    path.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(texts)))
+    return path
+
+
+def test_the_first_bad_row_ends_a_run_with_its_place(rows, tmp_path, capsys):
+    assert translate(rows, "-o", tmp_path / "out.jsonl") == 3
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert f"{rows}:3" in last
+    assert "--on-error keep" in last
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_kept_bad_rows_are_marked_counted_and_recorded(rows, tmp_path, capsys):
+    out, record, log = (tmp_path / name for name in ("out.jsonl", "run.json", "log.jsonl"))
+    options = ["--on-error", "keep", "--status", "--record", record, "--log-json", log]
+    assert translate(rows, "-o", out, *options) == 1
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["id"] for row in found] == list(range(5))
+    assert [row["translation"] for row in found] == ["Bonjour.", "", "", None, "Bonjour."]
+    assert [row["status"] for row in found][1:4] == ["blank", "failed", "blank"]
+    assert found[2]["text"] == 7
+    kept = json.loads(record.read_text())
+    assert json.dumps(kept).count("failed")
+    events = [json.loads(line)["event"] for line in log.read_text().splitlines()]
+    assert events[0] == "start"
+    assert events[-1] == "end"
+    assert "bad row" in events
+    assert "1 failed" in capsys.readouterr().err
+
+
+def test_an_existing_output_is_not_overwritten_unasked(tmp_path, capsys):
+    path, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    path.write_text("Good morning.\n")
+    out.write_text("kept\n")
+    assert translate(path, "-o", out) != 0
+    assert "--overwrite" in capsys.readouterr().err
+    assert out.read_text() == "kept\n"
+    assert translate(path, "-o", out, "--overwrite") == 0
+    assert out.read_text() == "Bonjour.\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_what_resume_continues(tmp_path, number, code):
+    path, whole, out = (tmp_path / name for name in ("in.txt", "whole.txt", "out.txt"))
+    path.write_text("".join(f"I have {n} books and {n + 7} pens.\n" for n in range(1500)))
+    command = [sys.executable, "-m", "nllb_cli", "translate", str(path), "--src", "eng_Latn"]
+    command += ["--tgt", "fra_Latn", "--beam", "1"]
+    assert subprocess.run([*command, "-o", str(whole)], stderr=subprocess.PIPE).returncode == 0
+    with subprocess.Popen([*command, "-o", str(out)], stderr=subprocess.PIPE) as process:
+        part = tmp_path / "out.txt.part"
+        deadline = time.monotonic() + 60
+        while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(number)
+        errors = process.stderr.read().decode()
+        assert process.wait(60) == code
+    assert "--resume" in errors
+    assert not out.exists()
+    resumed = subprocess.run([*command, "-o", str(out), "--resume"], stderr=subprocess.PIPE)
+    assert resumed.returncode == 0
+    assert out.read_bytes() == whole.read_bytes()

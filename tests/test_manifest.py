@@ -1,0 +1,47 @@
+"""What a run is made of: marks that change with what they stand for."""
+
+import json
+
+import pytest
+
+from nllb_cli import __version__, manifest
+from nllb_cli.errors import InputError
+from nllb_cli.options import DecodeOptions, IoOptions
+
+
+def test_a_models_mark_changes_with_its_files(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_bytes(b"1234")
+    (tmp_path / "notes.txt").write_text("of no weight")
+    before = manifest.model_mark(tmp_path)
+    assert sorted(before) == ["config.json", "model.safetensors"]
+    (tmp_path / "notes.txt").write_text("changed")
+    assert manifest.model_mark(tmp_path) == before
+    (tmp_path / "model.safetensors").write_bytes(b"1235")
+    after = manifest.model_mark(tmp_path)
+    assert after["config.json"] == before["config.json"]
+    assert after["model.safetensors"] != before["model.safetensors"]
+
+
+def test_settings_are_what_json_gives_back():
+    io = IoOptions("eng_Latn", ("fra_Latn", "deu_Latn"))
+    found = manifest.settings({"m": "1"}, io, DecodeOptions(2), {"dtype": "float32"}, {"skip": 1})
+    assert json.loads(json.dumps(found)) == found
+    assert found["version"] == __version__
+    other = manifest.settings({"m": "1"}, io, DecodeOptions(3), {"dtype": "float32"}, {"skip": 1})
+    assert [name for name in found if found[name] != other[name]] == ["search"]
+
+
+def test_versions_name_what_is_installed():
+    found = manifest.versions()
+    assert found["nllb"] == __version__
+    assert {"python", "torch", "sentencepiece"} <= set(found)
+
+
+def test_a_record_is_written_whole_or_not(tmp_path):
+    path = tmp_path / "run.json"
+    manifest.write_record(str(path), {"rows": 3, "text": "é"})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"rows": 3, "text": "é"}
+    assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
+    with pytest.raises(InputError, match=r"absent.*cannot be written"):
+        manifest.write_record(str(tmp_path / "absent" / "run.json"), {})
