@@ -61,12 +61,14 @@ def _rescore_kernel(
     total = tl.maximum(rest, 0.0) + tl.sum(tl.exp(exact - top), 0)
     # the coarse sum says whether the row's scores are finite
     tl.store(out_lse_ptr + row, tl.where(lse == lse, top + tl.log(total), lse))
-    for i in range(NUM_BEST):
-        value = tl.max(exact, 0)
-        token = tl.min(tl.where(exact == value, ids, 2147483647), 0)
-        tl.store(out_values_ptr + row * NUM_BEST + i, value)
-        tl.store(out_ids_ptr + row * NUM_BEST + i, token)
-        exact = tl.where(ids == token, float("-inf"), exact)
+    # a candidate's place is the number of those before it
+    is_before = (exact[None, :] > exact[:, None]) | (
+        (exact[None, :] == exact[:, None]) & (ids[None, :] < ids[:, None])
+    )
+    place = tl.sum((is_before & is_candidate[None, :]).to(tl.int32), 1)
+    is_best = is_candidate & (place < NUM_BEST)
+    tl.store(out_values_ptr + row * NUM_BEST + place, exact, mask=is_best)
+    tl.store(out_ids_ptr + row * NUM_BEST + place, ids, mask=is_best)
 
 
 def rescore_triton(

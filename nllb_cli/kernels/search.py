@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from nllb_cli.kernels.optional_triton import tl, triton
+from nllb_cli.kernels.ordering import key_index, key_value, ordered_key
 
 FINISH_EOS, FINISH_LENGTH, FINISH_INVALID = 0, 1, 2
 STOP_HEURISTIC, STOP_FIRST, STOP_NEVER = 0, 1, 2
@@ -202,18 +203,27 @@ def _beam_step_kernel(
 
         # the best 2K, of equal ones the lower (beam, rank) first; greedy looks at the best only
         j = tl.arange(0, JP)
-        best_total = tl.full((JP,), float("-inf"), tl.float32)
-        best_beam = tl.zeros((JP,), tl.int32)
-        best_token = tl.zeros((JP,), tl.int32)
         NUM: tl.constexpr = 1 if C == 1 else 2 * K
-        for i in range(NUM):
-            peak = tl.max(total, 0)
-            at = tl.min(tl.where(total == peak, index, KP * CP), 0)
-            picked = tl.max(tl.where(index == at, token, 0), 0)
-            best_total = tl.where(j == i, peak, best_total)
-            best_beam = tl.where(j == i, at // CP, best_beam)
-            best_token = tl.where(j == i, picked, best_token)
-            total = tl.where(index == at, float("-inf"), total)
+        if NUM > 16:
+            keys = tl.topk(ordered_key(total, index), JP)
+            is_best = j < NUM
+            best_total = tl.where(is_best, key_value(keys), float("-inf"))
+            best_index = tl.where(is_best, key_index(keys), 0)
+            best_beam = best_index // CP
+            best_cell = (place * K + best_beam) * C + best_index % CP
+            best_token = tl.load(ids_ptr + best_cell, mask=is_best, other=0)
+        else:  # so few are quicker one after the other
+            best_total = tl.full((JP,), float("-inf"), tl.float32)
+            best_beam = tl.zeros((JP,), tl.int32)
+            best_token = tl.zeros((JP,), tl.int32)
+            for i in range(NUM):
+                peak = tl.max(total, 0)
+                at = tl.min(tl.where(total == peak, index, KP * CP), 0)
+                picked = tl.max(tl.where(index == at, token, 0), 0)
+                best_total = tl.where(j == i, peak, best_total)
+                best_beam = tl.where(j == i, at // CP, best_beam)
+                best_token = tl.where(j == i, picked, best_token)
+                total = tl.where(index == at, float("-inf"), total)
 
         # hypotheses: of the first K those that end
         is_eos = best_token == eos_id

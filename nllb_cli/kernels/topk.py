@@ -5,6 +5,10 @@ from torch import Tensor
 
 from nllb_cli.kernels.lm_head import TILE
 from nllb_cli.kernels.optional_triton import tl, triton
+from nllb_cli.kernels.ordering import LOWEST_KEY, key_index, key_value, ordered_key
+
+MOST_IN_ROUNDS = 16
+"""Up to so many, one after the other is quicker than a sort."""
 
 
 def merge_tiles_reference(
@@ -38,11 +42,7 @@ def _merge_tiles_kernel(
 ):
     row = tl.program_id(0).to(tl.int64)
     tile = tl.arange(0, BLOCK_TILES)
-    is_tile = tile < NUM_TILES
-    peaks = tl.load(max_ptr + row * NUM_TILES + tile, mask=is_tile, other=float("-inf"))
-    sums = tl.load(sum_ptr + row * NUM_TILES + tile, mask=is_tile, other=0.0)
-    top = tl.max(peaks, 0)
-    tl.store(lse_ptr + row, top + tl.log(tl.sum(sums * tl.exp(peaks - top), 0)))
+    peaks = _store_log_sum_exp(max_ptr, sum_ptr, lse_ptr, row, tile, NUM_TILES)
 
     # the best NUM_BEST logits lie in the NUM_BEST tiles with the highest maxima
     best = tl.arange(0, BLOCK_BEST)
@@ -84,6 +84,17 @@ def _merge_tiles_kernel(
 
 
 @triton.jit
+def _store_log_sum_exp(max_ptr, sum_ptr, lse_ptr, row, tile, NUM_TILES: tl.constexpr):
+    """Store a row's log-sum-exp and return its tiles' maxima."""
+    is_tile = tile < NUM_TILES
+    peaks = tl.load(max_ptr + row * NUM_TILES + tile, mask=is_tile, other=float("-inf"))
+    sums = tl.load(sum_ptr + row * NUM_TILES + tile, mask=is_tile, other=0.0)
+    top = tl.max(peaks, 0)
+    tl.store(lse_ptr + row, top + tl.log(tl.sum(sums * tl.exp(peaks - top), 0)))
+    return peaks
+
+
+@triton.jit
 def _best_of_tiles(logits, column, NO_TOKEN: tl.constexpr):
     """Return each tile's best logit and its id, of equal ones the lowest."""
     peak = tl.max(logits, 1)
@@ -103,6 +114,136 @@ def _store_best(value, token, values_ptr, ids_ptr, NUM_BEST: tl.constexpr, NO_TO
     return best
 
 
+@triton.jit
+def _merge_many_kernel(
+    relative_ptr,
+    max_ptr,
+    sum_ptr,
+    values_ptr,
+    ids_ptr,
+    lse_ptr,
+    scratch_ptr,
+    num_candidate_tiles,
+    V_PADDED: tl.constexpr,
+    NUM_TILES: tl.constexpr,
+    NUM_BEST: tl.constexpr,
+    BLOCK_TILES: tl.constexpr,
+    BLOCK_BEST: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CAPACITY: tl.constexpr,
+):
+    """As `_merge_tiles_kernel`, for many: find a threshold, list what passes it, sort the list."""
+    row = tl.program_id(0).to(tl.int64)
+    tile = tl.arange(0, BLOCK_TILES)
+    peaks = _store_log_sum_exp(max_ptr, sum_ptr, lse_ptr, row, tile, NUM_TILES)
+    peaks = tl.where(tile < num_candidate_tiles, peaks, float("-inf"))
+    relative_ptr += row * V_PADDED
+    tiles_ptr = scratch_ptr + row * (BLOCK_BEST + CAPACITY)
+    best = tl.arange(0, BLOCK_BEST)
+
+    # the best NUM_BEST logits lie in the NUM_BEST tiles with the highest maxima, and none of them
+    # is below the lowest of these maxima
+    best_tiles = tl.topk(ordered_key(peaks, tile), BLOCK_BEST)
+    tl.store(tiles_ptr + best, best_tiles)
+    best_peaks = key_value(best_tiles)
+    low = tl.max(tl.where(best == NUM_BEST - 1, best_peaks, float("-inf")), 0)
+    high = tl.max(best_peaks, 0)
+    threshold = low
+    count = 0
+    turns = 0
+    while ((count > CAPACITY) | (count < NUM_BEST)) & (turns < 20):
+        tl.debug_barrier()  # the tiles are there, and what was listed before is no longer needed
+        count = _list_above(
+            relative_ptr,
+            tiles_ptr,
+            threshold,
+            NUM_BEST,
+            BLOCK_BEST,
+            BLOCK_V,
+            V_PADDED,
+            CHUNK,
+            CAPACITY,
+        )
+        low = tl.where(count > CAPACITY, threshold, low)
+        high = tl.where(count > CAPACITY, high, threshold)
+        threshold = 0.5 * low + 0.5 * high
+        turns += 1
+    values_ptr += row * NUM_BEST
+    ids_ptr += row * NUM_BEST
+    if (count <= CAPACITY) & (count >= NUM_BEST):
+        tl.debug_barrier()
+        place = tl.arange(0, CAPACITY)
+        listed = tl.load(tiles_ptr + BLOCK_BEST + place, mask=place < count, other=LOWEST_KEY)
+        keys = tl.topk(listed, BLOCK_BEST)
+        tl.store(values_ptr + best, key_value(keys), mask=best < NUM_BEST)
+        tl.store(ids_ptr + best, key_index(keys), mask=best < NUM_BEST)
+    else:  # so many are equal that no threshold parts them: take one after the other
+        last = tl.full((), 0x7FFFFFFFFFFFFFFF, tl.int64)
+        for i in range(NUM_BEST):
+            top = tl.full((), LOWEST_KEY, tl.int64)
+            for first in range(0, NUM_BEST, CHUNK):
+                keys = _chunk_keys(
+                    relative_ptr, tiles_ptr, first, NUM_BEST, BLOCK_V, V_PADDED, CHUNK
+                )
+                keys = tl.reshape(tl.where(keys < last, keys, LOWEST_KEY), (CHUNK * BLOCK_V,))
+                top = tl.maximum(top, tl.max(keys, 0))
+            is_token = top != LOWEST_KEY
+            tl.store(values_ptr + i, tl.where(is_token, key_value(top), float("-inf")))
+            tl.store(ids_ptr + i, tl.where(is_token, key_index(top), 0))
+            last = top
+
+
+@triton.jit
+def _chunk_keys(
+    relative_ptr,
+    tiles_ptr,
+    first,
+    NUM_BEST: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    V_PADDED: tl.constexpr,
+    CHUNK: tl.constexpr,
+):
+    """Return the keys of all candidates of some of the best tiles. Shapes: [CHUNK, BLOCK_V]."""
+    place = first + tl.arange(0, CHUNK)
+    key = tl.load(tiles_ptr + place, mask=place < NUM_BEST, other=LOWEST_KEY)
+    peak = key_value(key)[:, None]
+    column = key_index(key)[:, None] * BLOCK_V + tl.arange(0, BLOCK_V)[None, :]
+    is_real = (key != LOWEST_KEY)[:, None] & (column < V_PADDED) & (column >= 0)
+    shifted = tl.load(relative_ptr + column, mask=is_real, other=float("-inf")).to(tl.float32)
+    is_candidate = is_real & (shifted > float("-inf"))
+    return tl.where(is_candidate, ordered_key(shifted + peak, column), LOWEST_KEY)
+
+
+@triton.jit
+def _list_above(
+    relative_ptr,
+    tiles_ptr,
+    threshold,
+    NUM_BEST: tl.constexpr,
+    BLOCK_BEST: tl.constexpr,
+    BLOCK_V: tl.constexpr,
+    V_PADDED: tl.constexpr,
+    CHUNK: tl.constexpr,
+    CAPACITY: tl.constexpr,
+):
+    """Write the keys of candidates that reach the threshold behind the tiles; return their number.
+
+    Beyond the capacity they are only counted.
+    """
+    count = 0
+    lowest = ordered_key(threshold, tl.full((), 0x7FFFFFFF, tl.int32))
+    for first in range(0, NUM_BEST, CHUNK):
+        keys = _chunk_keys(relative_ptr, tiles_ptr, first, NUM_BEST, BLOCK_V, V_PADDED, CHUNK)
+        keys = tl.reshape(keys, (CHUNK * BLOCK_V,))
+        passes = (keys >= lowest).to(tl.int32)
+        rank = count + tl.cumsum(passes, 0) - 1
+        is_listed = (passes > 0) & (rank < CAPACITY)
+        tl.store(tiles_ptr + BLOCK_BEST + rank, keys, mask=is_listed)
+        count += tl.sum(passes, 0)
+    return count
+
+
 def merge_tiles_triton(
     relative: Tensor,
     tile_max: Tensor,
@@ -118,10 +259,35 @@ def merge_tiles_triton(
     assert tile_max.is_contiguous()
     assert tile_sum.is_contiguous()
     assert num_best <= num_tokens
+    num_candidate_tiles = triton.cdiv(num_tokens, TILE)
+    is_many = num_best > MOST_IN_ROUNDS and num_candidate_tiles >= num_best
     block_best = triton.next_power_of_2(num_best)
     values = torch.empty(R, num_best, dtype=torch.float32, device=relative.device)
     ids = torch.empty(R, num_best, dtype=torch.int32, device=relative.device)
     lse = torch.empty(R, dtype=torch.float32, device=relative.device)
+    if is_many:
+        capacity = 4 * block_best
+        size = block_best + capacity
+        _merge_many_kernel[(R,)](
+            relative,
+            tile_max,
+            tile_sum,
+            values,
+            ids,
+            lse,
+            torch.empty(R, size, dtype=torch.int64, device=relative.device),
+            num_candidate_tiles,
+            V_PADDED=V_padded,
+            NUM_TILES=tile_max.shape[1],
+            NUM_BEST=num_best,
+            BLOCK_TILES=triton.next_power_of_2(tile_max.shape[1]),
+            BLOCK_BEST=block_best,
+            BLOCK_V=TILE,
+            CHUNK=8,
+            CAPACITY=capacity,
+            num_warps=num_warps or 4,
+        )
+        return values, ids, lse
     _merge_tiles_kernel[(R,)](
         relative,
         tile_max,
@@ -129,7 +295,7 @@ def merge_tiles_triton(
         values,
         ids,
         lse,
-        triton.cdiv(num_tokens, TILE),
+        num_candidate_tiles,
         V_PADDED=V_padded,
         NUM_TILES=tile_max.shape[1],
         NUM_BEST=num_best,

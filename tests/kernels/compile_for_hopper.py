@@ -33,6 +33,7 @@ TYPES = {
     torch.float32: "fp32",
     torch.float8_e4m3fn: "fp8e4nv",
     torch.int32: "i32",
+    torch.int64: "i64",
     torch.uint8: "u8",
 }
 MODULES = (
@@ -141,6 +142,9 @@ def compile_vocabulary(dtype: torch.dtype, R: int, E: int) -> None:
     for num_best in (1, 4, 80, 4 * K):
         found = topk.merge_tiles_triton(relative, peak, total, V - 3, num_best)
     rescore.rescore_triton(hidden, weight, found, 2 * K)
+    many = torch.zeros(R, 20 * lm_head.TILE, dtype=kind)
+    tile = torch.zeros(R, 20)
+    topk.merge_tiles_triton(many, tile, tile, 20 * lm_head.TILE, 20)
 
 
 def compile_search(beam_size: int) -> None:

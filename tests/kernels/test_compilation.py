@@ -23,6 +23,7 @@ WIDE = (
 OTHERS = {
     "_lm_head_tiles_kernel",
     "_merge_tiles_kernel",
+    "_merge_many_kernel",
     "_rescore_kernel",
     "_beam_step_kernel",
     "_admit_kernel",

@@ -60,7 +60,7 @@ def test_twin_finds_what_the_plain_search_finds(K, penalty, stopping):
 
 @pytest.mark.parametrize(
     ("K", "penalty", "stopping"),
-    [(1, 1.0, 1), (2, 0.0, 0), (4, 1.0, 0), (4, 1.0, 2), (5, -0.5, 1), (8, 0.6, 0)],
+    [(1, 1.0, 1), (2, 0.0, 0), (4, 1.0, 0), (4, 1.0, 2), (5, -0.5, 1), (8, 0.6, 0), (9, 1.0, 0)],
 )
 def test_kernel_does_what_its_twin_does(device, K, penalty, stopping):
     limits = limits_of(7, 22, K)
