@@ -11,6 +11,10 @@ TARGET_ROWS = 4096
 """Rows of a decode step where products run near the machine's rate; more gain little."""
 TARGET_SLOTS = 2048
 """Segments at once, whatever the beam: with more, the end of a job leaves more of them idle."""
+_POOL_TOKENS = 96
+"""Source tokens a slot: half of the sentences more wait than run, blocks of the pool are free only
+when all of their sentences are done, and slots stay empty where nothing can wait.
+"""
 _DEPTHS = (128, 256, 520)
 _GIB = 2**30
 
@@ -66,7 +70,7 @@ class SlotPlan:
             num_slots=num_slots,
             beam_size=self.beam_size,
             num_positions=depth,
-            pool_rows=48 * num_slots + 3 * encode_tokens(num_slots),
+            pool_rows=_POOL_TOKENS * num_slots + 3 * encode_tokens(num_slots),
             num_entries=3 * num_slots + 1024,
         )
 
@@ -93,7 +97,7 @@ def _feed_forward_size(E: int, F: int) -> int:
 
 def encode_tokens(num_slots: int) -> int:
     """Source tokens that are encoded together: enough for half of the slots, as a rule."""
-    return min(16384, max(2048, 16 * num_slots))
+    return min(32768, max(2048, 16 * num_slots))
 
 
 def in_gib(num_bytes: int) -> str:
