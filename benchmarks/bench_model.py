@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import M2M100Config, M2M100ForConditionalGeneration
 
 LANGUAGES = {"en": 256047, "fr": 256057, "de": 256042, "cs": 256035}
+M2M_LANGUAGES = {"en": 128022, "fr": 128028, "de": 128020, "cs": 128017}
 PAD, EOS = 1, 2
 PIECES = 8000
 SUB_VOCABULARY = 8192
@@ -36,7 +37,7 @@ def config_of(shape: str) -> M2M100Config:
     width, layers, ffn, vocabulary = SHAPES[shape]
     heads = 16 if width >= 1024 else 4
     return M2M100Config(
-        vocab_size=max(vocabulary, 256206),
+        vocab_size=vocabulary,
         d_model=width,
         encoder_layers=layers,
         decoder_layers=layers,
@@ -51,6 +52,11 @@ def config_of(shape: str) -> M2M100Config:
     )
 
 
+def languages_of(shape: str) -> dict[str, int]:
+    """The ids that the shape's family gives to the corpus' languages."""
+    return M2M_LANGUAGES if shape.startswith("m2m") else LANGUAGES
+
+
 def read_lines(data: Path, split: str, language: str) -> list[str]:
     """Lines of SPLIT.LANGUAGE.gz."""
     with gzip.open(data / f"{split}.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
@@ -60,8 +66,9 @@ def read_lines(data: Path, split: str, language: str) -> list[str]:
 class Corpus:
     """Captions in four languages as ids, one to three joined to a sentence."""
 
-    def __init__(self, data: Path, work: Path) -> None:
+    def __init__(self, data: Path, work: Path, shape: str = "600m") -> None:
         self.data = data
+        self.languages = languages_of(shape)
         model = work / "captions.model"
         if not model.exists():
             text = work / "captions.txt"
@@ -90,7 +97,7 @@ class Corpus:
         column = list(LANGUAGES).index(target)
         rows = self.rows("val") + self.rows("test_2016_flickr")
         examples = joined(random.Random(1), rows, count)
-        sources = [[LANGUAGES["en"], *example[0], EOS] for example in examples]
+        sources = [[self.languages["en"], *example[0], EOS] for example in examples]
         return sources, [example[column] for example in examples]
 
     def text(self, tokens: list[int]) -> str:
@@ -120,11 +127,9 @@ def padded(rows: list[list[int]]) -> Tensor:
     return torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
 
 
-def sub_id(token: int) -> int:
-    """A token's id in the core's vocabulary: pieces as they are, languages at its end."""
-    if token <= PIECES:
-        return token
-    return SUB_VOCABULARY - 1 - sorted(LANGUAGES.values()).index(token)
+def sub_id(code: str) -> int:
+    """A language's id in the core's vocabulary, where pieces have the ids that they keep."""
+    return SUB_VOCABULARY - 1 - list(LANGUAGES).index(code)
 
 
 def train(
@@ -154,7 +159,7 @@ def train(
         optimizer.zero_grad(set_to_none=True)
         step += 1
     print(f"trained {step} steps in {seconds:.0f} s, loss {float(loss):.2f}", flush=True)
-    return grown(model, config, device)
+    return grown(model, config, corpus.languages)
 
 
 def _batches(rows: list, max_tokens: int):
@@ -172,8 +177,8 @@ def _batches(rows: list, max_tokens: int):
         rng.shuffle(batches)
         for batch in batches:
             column = rng.choice([1, 1, 1, 2])
-            language = sub_id(LANGUAGES[codes[column]])
-            source = [[sub_id(LANGUAGES["en"]), *example[0], EOS] for example in batch]
+            language = sub_id(codes[column])
+            source = [[sub_id("en"), *example[0], EOS] for example in batch]
             target = [[EOS, language, *example[column], EOS] for example in batch]
             yield padded(source), padded(target)
 
@@ -195,10 +200,10 @@ def _loss(model: M2M100ForConditionalGeneration, source: Tensor, target: Tensor)
 
 @torch.no_grad()
 def grown(
-    core: M2M100ForConditionalGeneration, config: M2M100Config, device: str
+    core: M2M100ForConditionalGeneration, config: M2M100Config, languages: dict[str, int]
 ) -> M2M100ForConditionalGeneration:
     """Return a model of the whole shape that translates as its core does."""
-    with torch.device(device):
+    with core.device:
         model = M2M100ForConditionalGeneration(config)
     trained, tensors = core.state_dict(), model.state_dict()
     for name, tensor in tensors.items():
@@ -207,8 +212,8 @@ def grown(
         elif name.endswith(("embed_tokens.weight", "shared.weight", "lm_head.weight")):
             tensor.normal_(0, 1e-3)
             tensor[: PIECES + 1] = trained["model.shared.weight"][: PIECES + 1]
-            for token in LANGUAGES.values():
-                tensor[token] = trained["model.shared.weight"][sub_id(token)]
+            for code, token in languages.items():
+                tensor[token] = trained["model.shared.weight"][sub_id(code)]
         elif name.split(".")[-2] in ("out_proj", "fc2"):
             tensor.mul_(1e-3)
     model.load_state_dict(tensors)

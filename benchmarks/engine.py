@@ -19,11 +19,18 @@ from pathlib import Path
 import torch
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
-from bench_model import EOS, LANGUAGES, PAD, SHAPES, Corpus, config_of, padded, train
+from bench_model import EOS, PAD, SHAPES, Corpus, config_of, padded, train
 
-TARGET = LANGUAGES["fr"]
 MAX_TOKENS = 160
 Tokens = dict[int, list[int]]
+CT2_SETTINGS = [
+    (1, "float16", 2048, 1),
+    (1, "float16", 2048, 2),
+    (2, "bfloat16", 1024, 1),
+    (2, "float16", 2048, 2),
+]
+CT2_LARGE = [(1, "bfloat16", 1024, 1), (2, "bfloat16", 1024, 1), (2, "bfloat16", 512, 1)]
+"""Greedy (1) or beams (2), type, batch, streams: what served it best."""
 
 
 class Bench:
@@ -33,7 +40,8 @@ class Bench:
         self.work = Path(arguments.work)
         self.work.mkdir(parents=True, exist_ok=True)
         self.model = self.work / f"model-{arguments.shape}"
-        self.corpus = Corpus(Path(arguments.data), self.work)
+        self.corpus = Corpus(Path(arguments.data), self.work, arguments.shape)
+        self.target = self.corpus.languages["fr"]
         self.sources, self.references = self.corpus.test(arguments.sentences)
         self.order = sorted(range(len(self.sources)), key=lambda i: -len(self.sources[i]))
         self.arguments = arguments
@@ -41,6 +49,11 @@ class Bench:
     def every(self, step: int) -> list[int]:
         """Every step-th source, longest first."""
         return self.order[::step]
+
+    def score(self, found: Tokens, index: list[int]) -> float:
+        """BLEU of these sources' translations."""
+        references = [self.references[i] for i in index]
+        return round(self.corpus.bleu([found[i] for i in index], references), 2)
 
     def report(self, name: str, beam: int, run: Callable[[list[int]], Tokens], index: list[int]):
         """Warm up, time one run, add a row."""
@@ -56,9 +69,7 @@ class Bench:
             "sentences": len(index),
             "tokens_per_s": round(count / seconds),
             "sentences_per_s": round(len(index) / seconds, 1),
-            "bleu": round(
-                self.corpus.bleu([found[i] for i in index], [self.references[i] for i in index]), 2
-            ),
+            "bleu": self.score(found, index),
             "gib": round(torch.cuda.max_memory_allocated() / 2**30, 1) if self.is_cuda else None,
         }
         print(json.dumps(row), flush=True)
@@ -88,8 +99,8 @@ def ours(bench: Bench) -> None:
 
     half = {}
     for beam in bench.arguments.beams:
-        runner = engine(beam, torch.bfloat16)
-        name = "nllb bfloat16"
+        runner = engine(beam, getattr(torch, bench.arguments.dtype))
+        name = f"nllb {bench.arguments.dtype}"
         half[beam] = bench.report(
             name, beam, lambda index, r=runner: _ours(bench, r, index), bench.order
         )
@@ -100,7 +111,8 @@ def ours(bench: Bench) -> None:
         runner = engine(beam, torch.float32)
         exact = bench.report("nllb float32", beam, lambda i: _ours(bench, runner, i), index)
         differ = sum(exact[i] != half[beam][i] for i in index)
-        print(f"bfloat16 differs from float32 in {differ} of {len(index)} sentences", flush=True)
+        bleu = bench.score(half[beam], index)
+        print(f"half precision: BLEU {bleu} of these, {differ} of {len(index)} sentences differ")
         (bench.work / "exact.json").write_text(json.dumps(exact))
 
 
@@ -109,7 +121,7 @@ def _ours(bench: Bench, engine, index: list[int]) -> Tokens:
 
     record = Record(0, ("",), "", ("",))
     segments = [
-        Segment(record, i, 0, 1, bench.sources[i], (TARGET,), MAX_TOKENS + 1) for i in index
+        Segment(record, i, 0, 1, bench.sources[i], (bench.target,), MAX_TOKENS + 1) for i in index
     ]
     source = _Batches([Batch(segments[i : i + 128]) for i in range(0, len(segments), 128)])
     return {s.text_index: found[0].tokens for s, found in engine.translate(source)}
@@ -150,7 +162,7 @@ def transformers(bench: Bench) -> None:
                     attention_mask=tokens.ne(PAD).long(),
                     num_beams=beam,
                     do_sample=False,
-                    forced_bos_token_id=TARGET,
+                    forced_bos_token_id=bench.target,
                     max_new_tokens=MAX_TOKENS + 1,
                     **({"early_stopping": False, "length_penalty": 1.0} if beam > 1 else {}),
                 )
@@ -196,9 +208,8 @@ def ctranslate2(bench: Bench) -> None:
     words = [[names[t] for t in source] for source in bench.sources]
 
     for beam in bench.arguments.beams:
-        settings = (
-            [("float16", 2048, 1)] if beam == 1 else [("bfloat16", 1024, 1), ("float16", 2048, 2)]
-        )
+        settings = CT2_SETTINGS if bench.arguments.shape in ("600m", "m2m-418m") else CT2_LARGE
+        settings = [setting[1:] for setting in settings if setting[0] == min(beam, 2)]
         for kind, size, streams in settings if bench.is_cuda else [("float32", 32, 1)]:
             translator = ct2.Translator(
                 str(folder), device=bench.arguments.device, compute_type=kind, inter_threads=streams
@@ -207,7 +218,7 @@ def ctranslate2(bench: Bench) -> None:
             def run(index: list[int], t=translator, b=beam, s=size) -> Tokens:
                 results = t.translate_batch(
                     [words[i] for i in index],
-                    target_prefix=[[names[TARGET]]] * len(index),
+                    target_prefix=[[names[bench.target]]] * len(index),
                     beam_size=b,
                     max_batch_size=s,
                     max_decoding_length=MAX_TOKENS,
@@ -228,7 +239,7 @@ ENGINES = {"nllb": ours, "transformers": transformers, "ctranslate2": ctranslate
 
 def table(rows: list[dict]) -> str:
     """Rows as Markdown, with our rate over each alternative's."""
-    best = {r["beam"]: r["tokens_per_s"] for r in rows if r["engine"] == "nllb bfloat16"}
+    best = {r["beam"]: r["tokens_per_s"] for r in reversed(rows) if "nllb" in r["engine"]}
     lines = [
         "| engine | beam | sentences | tokens/s | sentences/s | BLEU | nllb is faster by |",
         "|---|---|---|---|---|---|---|",
@@ -251,6 +262,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=8192)
     parser.add_argument("--beams", type=lambda s: [int(b) for b in s.split(",")], default=[4, 1])
     parser.add_argument("--engines", default="nllb,transformers,ctranslate2")
+    parser.add_argument("--dtype", choices=("bfloat16", "float16"), default="bfloat16")
     parser.add_argument("--exact", type=int, default=0, help="fp32 on every N-th sentence")
     parser.add_argument("--work", default="/tmp/nllb-bench")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
