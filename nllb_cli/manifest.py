@@ -1,5 +1,6 @@
 """What a run is: the settings that must be equal when it is resumed, and its record in JSON."""
 
+import contextlib
 import json
 import os
 import platform
@@ -77,6 +78,8 @@ def write_record(path: str, content: Mapping[str, Any]) -> None:
             file.write("\n")
         os.replace(temporary, path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
 
 

@@ -43,10 +43,10 @@ class Reporter:
         self._is_quiet = is_quiet
         self._live: Any = None
         self._shows_bar = shows_bar and not is_quiet and sys.stderr.isatty()
-        self._log: IO[str] | None = None
+        self._log: IO[bytes] | None = None
         if log_file is not None:
             try:
-                self._log = open(log_file, "a", encoding="utf-8")  # noqa: SIM115
+                self._log = open(log_file, "ab", buffering=0)  # noqa: SIM115
             except OSError as error:
                 raise InputError(f"{log_file}: cannot be written ({error.strerror})") from None
         self._moments: deque[tuple[float, int, int, int]] = deque()  # time, rows, tokens
@@ -70,7 +70,7 @@ class Reporter:
         if self._log is not None:
             if error is not None and not isinstance(error, typer.Exit):
                 self.event("end", error=" ".join(str(error).split()) or type(error).__name__)
-            self._log.close()
+            self._close_log()
 
     def say(self, text: str) -> None:
         """Print a line, unless quiet."""
@@ -87,11 +87,18 @@ class Reporter:
             return
         moment = datetime.now(UTC).isoformat(timespec="milliseconds")
         content = {"time": moment, "event": name, **values}
+        line = json.dumps(content, ensure_ascii=False) + "\n"
         try:
-            self._log.write(json.dumps(content, ensure_ascii=False) + "\n")
-            self._log.flush()
+            self._log.write(line.encode("utf-8", "backslashreplace"))
         except OSError as error:
-            raise InputError(f"{self._log.name}: cannot be written ({error.strerror})") from None
+            name = self._log.name
+            self._close_log()
+            raise InputError(f"{name}: cannot be written ({error.strerror})") from None
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            self._log.close()
+            self._log = None
 
     def tick(self, progress: Progress, stats: RunStats) -> None:
         """Show where the run is, as often as it is worth it."""
