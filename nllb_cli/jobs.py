@@ -117,12 +117,13 @@ class JobRun:
             source.close()
 
     def count(self) -> Iterator[tuple[Job, int | None]]:
-        """Yield each job with its number of rows; None for those of a pipe."""
+        """Read all inputs; yield each job with its number of rows, None for those of a pipe."""
         for job in self.jobs:
             source = open_source(job.input, self.io, self._options.format)
             if source.num_bytes is None:
                 yield job, None
             else:
+                source.verify()
                 num_rows = source.count_rows()
                 start, stop = self._options.slice.bounds(source)
                 yield job, max(min(num_rows, num_rows if stop is None else stop) - start, 0)

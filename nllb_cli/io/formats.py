@@ -76,6 +76,9 @@ class Source(Protocol):
     def count_rows(self) -> int:
         """Count the rows of the input, by reading it once if need be."""
 
+    def verify(self) -> None:
+        """Read what no record shows, so that damage there is found before the output needs it."""
+
     def records(self, start: int = 0, stop: int | None = None) -> Iterator[Record]:
         """Yield the records of rows `start` to `stop` (exclusive) in order."""
 

@@ -9,7 +9,7 @@ Row groups of more than MAX_GROUP_ROWS rows, or about MAX_GROUP_BYTES, are cut i
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io.compression import suffix_of
 from nllb_cli.io.fields import ERROR_FIELD, flat_texts, output_fields, row_languages
+from nllb_cli.io.parquet_file import BATCH_ROWS, ParquetFile, readable
 from nllb_cli.io.parquet_parts import Parts
 from nllb_cli.io.partial import Partial, part_of, unwritable
 from nllb_cli.io.rows import STDIN
@@ -25,103 +26,7 @@ from nllb_cli.io.sidecar import fingerprint
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 
-MAX_GROUP_ROWS = 1 << 17
-MAX_GROUP_BYTES = 1 << 28
 PART_ROWS = 4096
-_BATCH_ROWS = 2048
-_BUFFER_BYTES = 1 << 18
-
-
-@contextmanager
-def _readable(name: str) -> Iterator[None]:
-    """Turn what Arrow raises over a damaged file into one line."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError) as error:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise _damaged(name, text) from None
-
-
-def _damaged(name: str, reason: str) -> InputError:
-    return InputError(f"{name}: damaged or not a Parquet file ({reason}); fetch or write it again")
-
-
-class ParquetFile:
-    """A Parquet file and its rows in batches."""
-
-    def __init__(self, path: str) -> None:
-        self.path = self.name = path
-        self.mark = fingerprint(path)
-        """What the file was when it was opened."""
-        with _readable(path):
-            self._file = pa.OSFile(path, "r")
-            self._parquet = pq.ParquetFile(self._file, buffer_size=_BUFFER_BYTES)
-            self.schema: Any = self._parquet.schema_arrow
-            self.metadata: Any = self._parquet.metadata
-            self.num_rows: int = self.metadata.num_rows
-            groups = range(self.metadata.num_row_groups)
-            if sum(self.metadata.row_group(group).num_rows for group in groups) != self.num_rows:
-                raise ValueError("its row groups have not the rows that it names")
-            self.codecs: dict[str, str] = self._codecs()
-            """Compression of each leaf column by its path; empty if there are no rows."""
-
-    def _codecs(self) -> dict[str, str]:
-        groups = (self.metadata.row_group(n) for n in range(self.metadata.num_row_groups))
-        for number, group in enumerate(groups):
-            if group.num_rows:
-                # Arrow ends the process if it is asked for the metadata of a damaged column
-                # before a read of that column has found the damage.
-                if next(self._parquet.iter_batches(1, row_groups=[number]), None) is None:
-                    raise ValueError(f"row group {number} gives no rows")
-                columns = [group.column(n) for n in range(group.num_columns)]
-                return {column.path_in_schema: _codec(column.compression) for column in columns}
-        return {}
-
-    @property
-    def max_group_rows(self) -> int:
-        """Rows of a row group that are held at once when the file is copied."""
-        groups = (self.metadata.row_group(n) for n in range(self.metadata.num_row_groups))
-        row_bytes = [int(g.total_byte_size // g.num_rows) for g in groups if g.num_rows]
-        return min(MAX_GROUP_ROWS, max(1, MAX_GROUP_BYTES // max([1, *row_bytes])))
-
-    def batches(
-        self, start: int, stop: int | None, columns: list[str] | None, max_rows: int
-    ) -> Iterator[Any]:
-        """Yield record batches of the asked-for rows; none spans two row groups."""
-        stop = self.num_rows if stop is None else min(stop, self.num_rows)
-        first = 0
-        for group in range(self.metadata.num_row_groups):
-            num_rows = self.metadata.row_group(group).num_rows
-            if first + num_rows > start and first < stop:
-                yield from self._group_batches(group, first, (start, stop), columns, max_rows)
-            first += num_rows
-
-    def _group_batches(
-        self,
-        group: int,
-        first: int,
-        wanted: tuple[int, int],
-        columns: list[str] | None,
-        max_rows: int,
-    ) -> Iterator[Any]:
-        end = first + self.metadata.row_group(group).num_rows
-        with _readable(self.name):
-            batches = self._parquet.iter_batches(max_rows, row_groups=[group], columns=columns)
-        while True:
-            with _readable(self.name):
-                batch = next(batches, None)
-            if batch is None or first >= wanted[1]:
-                break
-            low, high = max(wanted[0] - first, 0), min(wanted[1] - first, batch.num_rows)
-            first += batch.num_rows
-            if low < high:
-                yield batch.slice(low, high - low)
-        if batch is None and first != end:
-            raise _damaged(self.name, f"row group {group} ends {end - first} rows too early")
-
-    def close(self) -> None:
-        """Give the file back."""
-        self._file.close()
 
 
 class ParquetSource(ParquetFile):
@@ -172,6 +77,11 @@ class ParquetSource(ParquetFile):
         """Return the number of rows."""
         return self.num_rows
 
+    def verify(self) -> None:
+        """Read every column, also those that only the output at the end would ask for."""
+        for _ in self.batches(0, None, None, BATCH_ROWS):
+            pass
+
     def place(self, index: int) -> str:
         """Name a row for a person."""
         return f"{self.name}: row {index + 1}"
@@ -182,8 +92,8 @@ class ParquetSource(ParquetFile):
         languages = [name for name in (options.source_field, options.target_field) if name]
         index = start
         columns = list(dict.fromkeys([*options.fields, *languages]))
-        for batch in self.batches(start, stop, columns, _BATCH_ROWS):
-            with _readable(self.name):
+        for batch in self.batches(start, stop, columns, BATCH_ROWS):
+            with readable(self.name):
                 values = {name: _texts(batch.column(name)) for name in columns}
             rows = zip(*(values[name] for name in options.fields), strict=True)
             for offset, texts in enumerate(rows):
@@ -207,10 +117,6 @@ class ParquetSource(ParquetFile):
                     " mend the row, or go on past bad rows with --on-error keep"
                 ) from None
             record.texts, record.error = (None,) * len(record.texts), str(error)
-
-
-def _codec(name: str) -> str:
-    return "none" if name == "UNCOMPRESSED" else name.lower()
 
 
 def _is_text(kind: Any) -> bool:
@@ -299,6 +205,11 @@ class ParquetSink:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(part, self._target)
+        except InputError as error:
+            part.unlink()
+            raise InputError(
+                f"{error}; all {self.num_rows:,} translations are kept in {self._parts.folder}"
+            ) from None
         except OSError as error:
             raise unwritable(part, error, self.num_rows) from None
         self._partial.end()

@@ -2,6 +2,8 @@
 
 import datetime
 import decimal
+import os
+from contextlib import closing
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nllb_cli.errors import InputError, UsageError
-from nllb_cli.io import parquet
+from nllb_cli.io import parquet, parquet_file
 from nllb_cli.io.formats import open_source
 from nllb_cli.options import IoOptions
 from tests.io.pump import OPTIONS, PROPERTY, pump
+from tests.io.test_parquet_file import damage_column
 
 KEEP = IoOptions("eng_Latn", ("fra_Latn",), on_error="keep")
 
@@ -103,7 +106,7 @@ def test_no_rows_and_no_groups(tmp_path):
 
 
 def test_big_groups_are_cut_and_columns_keep_their_compression(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet, "MAX_GROUP_ROWS", 1000)
+    monkeypatch.setattr(parquet_file, "MAX_GROUP_ROWS", 1000)
     output = run(tmp_path, wide_table(2500), compression="gzip")
     groups = [output.metadata.row_group(g) for g in range(output.num_row_groups)]
     assert [group.num_rows for group in groups] == [1000, 1000, 500]
@@ -112,7 +115,7 @@ def test_big_groups_are_cut_and_columns_keep_their_compression(tmp_path, monkeyp
 
 
 def test_long_rows_make_smaller_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 100_000)
+    monkeypatch.setattr(parquet_file, "MAX_GROUP_BYTES", 100_000)
     texts = [f"{n}" * 1000 for n in range(1000, 1100)]
     output = run(tmp_path, pa.table({"text": texts}))
     assert 10 < output.metadata.row_group(0).num_rows < 30
@@ -209,3 +212,32 @@ def test_an_input_that_changed_is_not_joined(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet.ParquetSink, "finish", late)
     with pytest.raises(InputError, match="changed while it was translated"):
         pump(source, tmp_path / "out.parquet")
+
+
+def test_damage_in_a_column_that_is_not_translated_is_named_and_nothing_looks_complete(tmp_path):
+    source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    table = pa.table({"id": range(900), "text": ["a"] * 900, "note": [f"n{n}" for n in range(900)]})
+    pq.write_table(table, source, row_group_size=300)
+    damage_column(source, 1, "note")
+    with pytest.raises(InputError, match=r"row group 2, column 'note': .*fetch or write") as error:
+        pump(source, target)
+    assert "\n" not in str(error.value)
+    assert str(error.value).endswith(f"; all 900 translations are kept in {target}.parts")
+    assert sorted(os.listdir(tmp_path)) == [
+        "in.parquet", "out.parquet.part.json", "out.parquet.parts"
+    ]  # fmt: skip
+    with closing(open_source(str(source), OPTIONS)) as rows:
+        assert rows.count_rows() == len(list(rows.records())) == 900
+        with pytest.raises(InputError, match="in.parquet: .*row group 2, column 'note'"):
+            rows.verify()
+
+
+def test_damage_in_the_translated_column_stops_at_its_rows(tmp_path):
+    source, target = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    pq.write_table(pa.table({"text": ["a"] * 900, "n": range(900)}), source, row_group_size=300)
+    damage_column(source, 2, "text")
+    with pytest.raises(InputError, match="row group 3, column 'text'"):
+        pump(source, target)
+    assert (
+        pq.read_metadata(target.with_name("out.parquet.parts") / "000000.parquet").num_rows == 600
+    )
