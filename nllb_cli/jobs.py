@@ -10,9 +10,9 @@ from time import monotonic
 from typing import Any
 
 from nllb_cli.errors import UsageError
-from nllb_cli.io.formats import Sink, Source, open_sink, open_source
+from nllb_cli.io.formats import Sink, Source, open_sink, open_source, targets_of
 from nllb_cli.io.merge import merge
-from nllb_cli.io.partial import Mode
+from nllb_cli.io.partial import Mode, is_complete
 from nllb_cli.io.rows import STDIN
 from nllb_cli.options import BLOCK_ROWS, IoOptions
 from nllb_cli.plan import Job
@@ -80,8 +80,10 @@ class JobRun:
 
     def __init__(self, jobs: Sequence[Job], options: JobOptions) -> None:
         self.progress = Progress()
+        self.complete: list[Job] = []
+        """Jobs whose outputs an earlier run has completed, as far as `check` saw them."""
         self.num_skipped = 0
-        """Jobs that an earlier run had finished."""
+        """Jobs that were left out because an earlier run had completed them."""
         self.num_finished = 0
         self.settings: Mapping[str, Any] = {}
         """What must be equal when a run is resumed."""
@@ -112,9 +114,22 @@ class JobRun:
             if self._options.mode == "new" and job.output not in (None, STDIN):
                 self._refuse_existing(str(job.output))
             source = open_source(job.input, self.io, self._options.format)
+            if self._options.mode == "resume" and job.output not in (None, STDIN):
+                self._note_if_complete(job, targets_of(str(job.output), source, self.io))
             start, stop = self._options.slice.bounds(source)
             self.progress.expect(source.num_bytes, None if stop is None else stop - start)
             source.close()
+
+    def _note_if_complete(self, job: Job, targets: list[Path]) -> None:
+        if not is_complete(targets):
+            return
+        for target in targets:
+            if os.stat(target).st_mtime_ns < os.stat(job.input).st_mtime_ns:
+                raise UsageError(
+                    f"{target}: complete, but {job.input} is newer; remove {target} to translate "
+                    "it again, or touch it if it is right as it is"
+                )
+        self.complete.append(job)
 
     def count(self) -> Iterator[tuple[Job, int | None]]:
         """Read all inputs; yield each job with its number of rows, None for those of a pipe."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from nllb_cli import __version__
-from nllb_cli.errors import InputError
+from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io.rows import STDIN
-from nllb_cli.io.sidecar import fingerprint
+from nllb_cli.io.sidecar import changes, fingerprint
 from nllb_cli.options import DecodeOptions, IoOptions
 from nllb_cli.plan import Job
 
@@ -67,6 +67,28 @@ def inputs(jobs: Sequence[Job]) -> list[dict[str, Any]]:
         mark = fingerprint(job.input) if is_file else {}
         found.append({"input": job.input, "output": job.output, **mark})
     return found
+
+
+def refuse_changed(path: str, complete: Sequence[Job], settings: Mapping[str, Any]) -> None:
+    """Compare completed outputs with the record of the run that may have made them.
+
+    Raises:
+        UsageError: another run, or another input, has made one of them; the text says what changed.
+    """
+    try:
+        record = json.loads(Path(path).read_bytes())
+        made = {entry["output"]: entry for entry in record["inputs"]}
+        before = record["settings"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # no record of an earlier run
+    for job, now in zip(complete, inputs(complete), strict=True):
+        if job.output in made:
+            told = changes({**before, "input": made[job.output]}, {**settings, "input": now})
+            if told:
+                raise UsageError(
+                    f"{job.output}: complete, but {path} says of another run "
+                    f"({'; '.join(told)}); run it as before, or start again with --overwrite"
+                )
 
 
 def write_record(path: str, content: Mapping[str, Any]) -> None:

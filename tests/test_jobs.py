@@ -1,7 +1,11 @@
+import csv
 import json
 import os
 import threading
+from collections import Counter
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from nllb_cli.errors import InputError, UsageError
@@ -25,12 +29,12 @@ class CrashError(Exception):
     pass
 
 
-def run(jobs, io=IO, stop_after=None, window_rows=32, **options):
+def run(jobs, io=IO, stop_after=None, window_rows=32, engine=None, **options):
     """Run jobs through the fake engine, which gives texts back; maybe crash on the way."""
     made = JobRun([Job(*job) for job in jobs], JobOptions(io, **options))
     made.check()
     stream_options = StreamOptions(on_error=io.on_error, limits=Limits(window_rows), pause_s=None)
-    stream = Stream(FakeEngine(), ByteTokenizer(), stream_options)
+    stream = Stream(engine or FakeEngine(), ByteTokenizer(), stream_options)
     try:
         for chunk in stream.run(made.records()):
             made.write(chunk)
@@ -143,6 +147,23 @@ def test_resume_of_a_changed_run_says_what_changed():
         start(4)
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_resume_of_a_complete_output_is_known_and_a_newer_input_refused(name):
+    write(name, '{"text": "x"}\n' * 9)
+    job = (name, f"out-{name}")
+    run([job])
+    before = os.stat(job[1]).st_mtime_ns
+    made = run([job], mode="resume")
+    assert (made.complete, made.num_skipped) == ([Job(*job)], 1)
+    assert os.stat(job[1]).st_mtime_ns == before
+    os.utime(name, ns=(before + 1, before + 1))
+    with pytest.raises(UsageError, match=f"out-{name}: complete, but {name} is newer; remove out-"):
+        run([job], mode="resume")
+    os.remove(job[1])
+    made = run([job], mode="resume")
+    assert (made.complete, made.num_finished) == ([], 1)
+
+
 @pytest.mark.parametrize("stop_after", [40, 4000, 4200])
 def test_status_of_a_resumed_run_is_that_of_one_in_one_go(stop_after):
     text = "".join(f"line {n % 17}\n" for n in range(BLOCK_ROWS + 200))
@@ -217,6 +238,56 @@ def test_languages_come_from_the_rows():
     found = [json.loads(line) for line in read("out.jsonl").splitlines()]
     assert [row["translation"] for row in found] == ["a", "a", "", "a"]
     assert '"xx" is not in this model' in found[2]["translation_error"]
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "parquet"])
+def test_each_row_goes_from_its_language_into_several(format):
+    sources = ["eng_Latn", "de", "", None, "xx"] * 20
+    texts = [f"row {n}" for n in range(99)] + [None]
+    if format == "parquet":
+        pq.write_table(pa.table({"s": sources, "text": texts}), "a.parquet")
+    elif format == "jsonl":
+        rows = zip(sources, texts, strict=True)
+        write("a.jsonl", "".join(json.dumps({"s": s, "text": t}) + "\n" for s, t in rows))
+    else:
+        rows = zip(sources, texts, strict=True)
+        write("a.csv", "s,text\n" + "".join(f"{s or ''},{t or ''}\n" for s, t in rows))
+    io = IoOptions("eng_Latn", ("fra_Latn", "deu_Latn"), source_field="s", on_error="keep")
+    engine = Noting()
+    run([(f"a.{format}", f"out.{format}")], io, engine=engine)
+    found = read_table(f"out.{format}")
+    for name in ("translation_fra_Latn", "translation_deu_Latn"):
+        expected = [t if s != "xx" else "" for s, t in zip(sources, texts, strict=True)]
+        assert [row[name] or None for row in found] == [text or None for text in expected]
+    assert all('"xx" is not in this model' in row["translation_error"] for row in found[4:-1:5])
+    # one pass of the encoder a row, for both targets, beginning with the row's own language
+    languages = ByteTokenizer.languages
+    assert {targets for _, targets in engine.seen} == {
+        (languages["fra_Latn"], languages["deu_Latn"])
+    }
+    assert len(engine.seen) == 80
+    firsts = Counter(first for first, _ in engine.seen)
+    assert firsts == {languages["eng_Latn"]: 60, languages["deu_Latn"]: 20}
+
+
+class Noting(FakeEngine):
+    """Notes the languages of each segment."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def translate(self, source):
+        for segment, hypotheses in super().translate(source):
+            self.seen.append((segment.source_tokens[0], segment.target_ids))
+            yield segment, hypotheses
+
+
+def read_table(name):
+    if name.endswith(".parquet"):
+        return pq.read_table(name).to_pylist()
+    with open(name, encoding="utf-8", newline="") as file:
+        return [json.loads(line) for line in file] if "json" in name else list(csv.DictReader(file))
 
 
 def test_lines_into_several_languages_are_a_file_each():

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from nllb_cli import __version__, manifest
-from nllb_cli.errors import InputError
+from nllb_cli.errors import InputError, UsageError
 from nllb_cli.options import DecodeOptions, IoOptions
+from nllb_cli.plan import Job
 
 
 def test_a_models_mark_changes_with_its_files(tmp_path):
@@ -45,3 +46,21 @@ def test_a_record_is_written_whole_or_not(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
     with pytest.raises(InputError, match=r"absent.*cannot be written"):
         manifest.write_record(str(tmp_path / "absent" / "run.json"), {})
+
+
+def test_a_record_tells_that_another_run_made_a_complete_output(tmp_path):
+    source, record = tmp_path / "in.txt", tmp_path / "run.json"
+    source.write_text("a\n")
+    jobs = [Job(str(source), "out.txt")]
+    settings = {"search": {"beam_size": 4}, "version": "1"}
+    manifest.refuse_changed(str(record), jobs, settings)  # there is none
+    manifest.write_record(str(record), {"settings": settings, "inputs": manifest.inputs(jobs)})
+    manifest.refuse_changed(str(record), jobs, settings)
+    manifest.refuse_changed(str(record), [Job(str(source), "another.txt")], {})
+    with pytest.raises(UsageError, match=r"out\.txt: complete, but .*search\.beam_size: 4, now 5"):
+        manifest.refuse_changed(str(record), jobs, {**settings, "search": {"beam_size": 5}})
+    source.write_text("b!\n")
+    with pytest.raises(UsageError, match=r"input\.size: 2, now 3"):
+        manifest.refuse_changed(str(record), jobs, settings)
+    record.write_text("[]")
+    manifest.refuse_changed(str(record), jobs, {})

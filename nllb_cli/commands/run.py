@@ -12,6 +12,7 @@ from nllb_cli import manifest
 from nllb_cli.commands.dry import dry_run
 from nllb_cli.commands.ends import Ends, resume_command
 from nllb_cli.commands.reporter import Reporter
+from nllb_cli.commands.words import plural
 from nllb_cli.errors import ExitCode, UsageError
 from nllb_cli.jobs import JobOptions, JobRun, Slice
 from nllb_cli.options import DecodeOptions, EngineOptions, IoOptions
@@ -132,7 +133,7 @@ class _Run:
 
     def run(self) -> int:
         """Translate, report, and return the exit code."""
-        choices, reporter = self._choices, self._reporter
+        choices, reporter, complete = self._choices, self._reporter, self._job_run.complete
         self._job_run.check()
         settings = self._job_run.settings = manifest.settings(
             manifest.model_mark(self._translator.fetch()),
@@ -141,6 +142,12 @@ class _Run:
             {**self._translator.numbers, **asdict(self._options.rules)},
             {"slice": asdict(choices.slice), "format": choices.format},
         )
+        if complete and choices.record is not None:
+            manifest.refuse_changed(choices.record, complete, settings)
+        if complete:
+            reporter.say(self._what_is_complete())
+        if len(complete) == len(self._job_run.jobs):
+            return ExitCode.OK
         reporter.event("start", command=manifest.command(), settings=settings)
         told = len(self._translator.notes)
         self._translator.load(choices.decode)
@@ -173,6 +180,12 @@ class _Run:
             if ends.code is not None and not self._job_run.is_complete:
                 return ends.code
         return ExitCode.BAD_ROWS if stream.stats.marks["failed"] else ExitCode.OK
+
+    def _what_is_complete(self) -> str:
+        jobs = self._job_run.complete
+        rest = "; --overwrite translates it again" if len(jobs) == 1 else ""
+        others = f" and {plural(len(jobs) - 1, 'other')}" if len(jobs) > 1 else ""
+        return f"{jobs[0].output}{others}: complete already, left as it is{rest}"
 
     def _how_to_continue(self) -> str:
         if self._is_resumable and not self._job_run.is_live:

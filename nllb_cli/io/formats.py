@@ -179,6 +179,13 @@ def open_sink(
     return RowSink(partial, list(writers.values()), _kind(source))
 
 
+def targets_of(path: str, source: Source, options: IoOptions) -> list[Path]:
+    """Return the files that the output of a source consists of."""
+    if source.format == "parquet":
+        return [Path(path)]
+    return [Path(target) for target in _writers(path, source, options)]
+
+
 def _check_suffix(path: str, source: Source) -> None:
     suffix = Path(without_suffix(path)).suffix.lower()
     told = _BY_SUFFIX.get(suffix)

@@ -32,7 +32,7 @@ class Partial:
 
     def __init__(self, targets: list[Path], settings: Settings, mode: Mode) -> None:
         self.targets = targets
-        self.sidecar = targets[0].with_name(targets[0].name + ".part.json")
+        self.sidecar = _sidecar_of(targets)
         self.is_finished = False
         """True if an earlier run has completed the targets."""
         self.complete_rows: int | None = None
@@ -106,6 +106,17 @@ class Partial:
             write_sidecar(self.sidecar, content)
         except OSError as error:
             raise unwritable(self.sidecar, error) from None
+
+
+def is_complete(targets: list[Path]) -> bool:
+    """Whether an earlier run has completed an output: all is there, and nothing unfinished."""
+    return not _sidecar_of(targets).exists() and all(
+        target.exists() and not part_of(target).exists() for target in targets
+    )
+
+
+def _sidecar_of(targets: list[Path]) -> Path:
+    return targets[0].with_name(targets[0].name + ".part.json")
 
 
 def part_of(target: Path) -> Path:

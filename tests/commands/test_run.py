@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from nllb_cli import cli
+from nllb_cli import Translator, cli
 
 
 def translate(*arguments):
@@ -59,6 +59,29 @@ def test_an_existing_output_is_not_overwritten_unasked(tmp_path, capsys):
     assert out.read_text() == "kept\n"
     assert translate(path, "-o", out, "--overwrite") == 0
     assert out.read_text() == "Bonjour.\n"
+
+
+def test_resume_of_a_complete_output_does_nothing_and_says_so(tmp_path, capsys, monkeypatch):
+    path, out, record = (tmp_path / name for name in ("in.txt", "out.txt", "run.json"))
+    path.write_text("Good morning.\n")
+    given = [path, "-o", out, "--resume"]
+    assert translate(*given, "--record", record) == 0
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr(Translator, "load", None)  # it is not needed
+        assert translate(*given) == 0
+        assert translate(*given, "--record", record) == 0
+        said = capsys.readouterr().err
+        assert f"nllb: {out}: complete already, left as it is; --overwrite" in said
+        assert translate(*given, "--record", record, "--beam", "1") == 2
+        assert "search.beam_size: 4, now 1" in capsys.readouterr().err
+    more = tmp_path / "more.txt"
+    more.write_text("Thank you.\n")
+    folder = tmp_path / "out"
+    assert translate(path, "--output-dir", folder) == 0
+    assert translate(path, more, "--output-dir", folder, "--resume") == 0
+    assert f"{folder}/in.txt: complete already" in capsys.readouterr().err
+    assert (folder / "more.txt").read_text() == "Merci.\n"
 
 
 @pytest.mark.slow
