@@ -54,7 +54,12 @@ def hypotheses(arrival: Arrival) -> list[tuple[int, Hypothesis]]:
     entries, tokens, length, score, finish = arrival.wait()
     results = []
     for entry, row, size, value, code in zip(
-        entries.tolist(), tokens, length.tolist(), score.tolist(), finish.tolist(), strict=True
+        entries.tolist(),
+        tokens.numpy(),
+        length.tolist(),
+        score.tolist(),
+        finish.tolist(),
+        strict=True,
     ):
         if code in _FINISH:
             results.append((entry, Hypothesis(row[:size].tolist(), value, _FINISH[code])))

@@ -96,8 +96,11 @@ def _feed_forward_size(E: int, F: int) -> int:
 
 
 def encode_tokens(num_slots: int) -> int:
-    """Source tokens that are encoded together: enough for half of the slots, as a rule."""
-    return min(32768, max(2048, 16 * num_slots))
+    """Source tokens that are encoded together: about as many sentences as there are slots.
+
+    The host takes as long to launch many as to launch few, and the device must not wait for it.
+    """
+    return min(32768, max(2048, 32 * num_slots))
 
 
 def in_gib(num_bytes: int) -> str:
