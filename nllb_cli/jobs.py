@@ -223,12 +223,14 @@ class JobRun:
 
     def write(self, translations: list[Translation]) -> None:
         """Put translations, which come in the order of the records, into their outputs."""
+        first = None
         for translation in translations:
-            source = translation.record.input
-            while self._open[0].source is not source:
-                self._finish_first()
-            first = self._open[0]
-            first.sink.write(translation)
+            if first is None or translation.record.input is not first.source:
+                while self._open[0].source is not translation.record.input:
+                    self._finish_first()
+                first = self._open[0]
+                write = first.sink.write
+            write(translation)
             first.num_written += 1
         self.progress.written += len(translations)
         while self._open and self._open[0].is_read:

@@ -1,7 +1,7 @@
 """What flows through the program: records, segments, batches, hypotheses, translations."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 Finish = Literal["eos", "length", "empty", "invalid"]
@@ -52,7 +52,7 @@ class Segment:
     is_cut: bool = False
     is_repeated: bool = False
     """The same segment stood in an earlier row near this one."""
-    twins: list["Segment"] = field(default_factory=list)
+    twins: list["Segment"] | None = None
     """Repeated segments of the same window that share this one's hypotheses."""
     row: Any = None
     """What `join` needs to put the row back together; nobody else looks at it."""

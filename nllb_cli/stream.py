@@ -236,21 +236,23 @@ class Stream:
                 if num_lost == min(MAX_LOST_IN_A_ROW, len(segments)) > 1:
                     places = f"{place(segments[0].record)} to {place(segments[-1].record)}"
                     raise DeviceError(f"{places}: the engine failed: {_one_line(cause)}") from cause
-                for lost in (segment, *segment.twins):
+                for lost in (segment, *(segment.twins or ())):
                     lost.row.fail(f"the engine failed on this row: {_one_line(error)}")
                 yield segment, ()
 
     def _count(self, results: list[Finished]) -> None:
         stats = self.stats
         stats.engine_waited_s = self._batches.waited_s
+        stats.source_tokens += sum([len(segment.source_tokens) for segment, _ in results])
+        num_tokens = 0
         for segment, hypotheses in results:
-            stats.source_tokens += len(segment.source_tokens)
             for hypothesis in hypotheses:
-                stats.target_tokens += len(hypothesis.tokens) + 1
+                num_tokens += len(hypothesis.tokens) + 1
                 if hypothesis.finish == "invalid":
                     self._num_invalid += 1
-                elif segment.source_tokens:
+                elif not self._is_sound and segment.source_tokens:
                     self._is_sound = True
+        stats.target_tokens += num_tokens
         if not self._is_sound and self._num_invalid >= MAX_INVALID_AT_FIRST:
             self._refuse_broken_model()
 
@@ -267,8 +269,11 @@ class Stream:
         ready: list[Translation] = []
         num_chars = 0
         failed = None
-        while order and order[0].num_waiting == 0:
-            row = order.popleft()
+        while order:
+            row = order[0]
+            if row.num_waiting:
+                break
+            order.popleft()
             num_chars += row.num_chars
             if row.ends_run and self._options.on_error == "fail":
                 failed = row

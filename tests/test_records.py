@@ -15,8 +15,7 @@ def test_rows_with_equal_content_stay_two_rows():
     segments = [Segment(row, 0, 0, 1, [5, 2], (9,), 60) for row in rows]
     assert len(set(rows)) == len(set(segments)) == 2
     assert rows[0] != rows[1]
-    assert segments[0].twins == segments[1].twins == []
-    assert segments[0].twins is not segments[1].twins
+    assert segments[0].twins is segments[1].twins is None
 
 
 def test_hypotheses_compare_by_content():

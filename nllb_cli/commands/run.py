@@ -219,4 +219,4 @@ def _tune_garbage_collection() -> None:
     """Collect seldom: rows are no cycles, and the model's objects stay to the end."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(1_000_000, 50, 100)  # more than there are between reader and writer

@@ -10,8 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nllb_cli.options import BLOCK_ROWS
-from nllb_cli.records import Batch, Input, Segment
+from nllb_cli.records import Batch, Input, Record, Segment
 from nllb_cli.text.segments import OpenRow
+
+_Key = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Window:
         self._max_rows = min(limits.first_window_rows, limits.window_rows)
         self._number = 0
         self._segments: list[Segment] = []
-        self._seen: dict[tuple[int, ...], Segment] = {}
+        self._seen: dict[_Key, Segment] = {}
         self._block = -1
         self._input: Input | None = None
 
@@ -73,15 +75,17 @@ class Window:
         The rows forget their segments, so that nothing is a cycle.
         """
         number, segments = self._number, self._segments
-        num_done = 0
+        num_done = num_chars = 0
         for row in rows:
-            self._enter_block(row)
-            if row.record.is_done:
+            record = row.record
+            if record.index // BLOCK_ROWS != self._block or record.input is not self._input:
+                self._enter_block(record)
+            if record.is_done:
                 num_done += 1
                 for segment in row.segments:
                     self._seen.setdefault(_key(segment), segment)
                 continue
-            self.num_chars += row.num_chars
+            num_chars += row.num_chars
             row.window = number
             for segment in row.segments:
                 key = _key(segment)
@@ -89,11 +93,13 @@ class Window:
                 if first is not segment:
                     segment.is_repeated = True
                     if first.row.window == number:
+                        first.twins = first.twins or []
                         first.twins.append(segment)
                         continue
                     self._seen[key] = segment
                 segments.append(segment)
             row.segments = ()
+        self.num_chars += num_chars
         self.num_rows += len(rows) - num_done
         return [row for row in rows if not row.record.is_done] if num_done else rows
 
@@ -107,17 +113,14 @@ class Window:
         self._number += 1
         return batches
 
-    def _enter_block(self, row: OpenRow) -> None:
-        record = row.record
-        block = record.index // BLOCK_ROWS
-        if block != self._block or record.input is not self._input:
-            self._block, self._input = block, record.input
-            self._seen = {}
+    def _enter_block(self, record: Record) -> None:
+        self._block, self._input = record.index // BLOCK_ROWS, record.input
+        self._seen = {}
 
 
-def _key(segment: Segment) -> tuple[int, ...]:
+def _key(segment: Segment) -> _Key:
     """What makes two segments of a run the same; their limits follow from their lengths."""
-    return (*segment.source_tokens, -1, *segment.target_ids)
+    return tuple(segment.source_tokens), segment.target_ids
 
 
 def bucketed(segments: Iterable[Segment], limits: Limits) -> list[Batch]:

@@ -126,7 +126,7 @@ def test_scores_that_are_not_finite_fail_the_row():
 def test_twins_share_a_result_even_if_the_first_row_failed():
     rows = split(*[Record(i, ("a", f"{i}"), "eng_Latn", FRENCH) for i in range(3)])
     first, second, third = (row.segments for row in rows)
-    first[0].twins += [second[0], third[0]]
+    first[0].twins = [second[0], third[0]]
     for segment in (second[0], third[0]):
         segment.is_repeated = True
     rows[0].fail("its other text is bad")
