@@ -1,6 +1,5 @@
 """The terminal: commands, exit codes, and one line for whatever a person can mend."""
 
-import os
 import sys
 import threading
 from typing import Annotated
@@ -9,6 +8,7 @@ import typer
 
 from nllb_cli import __version__
 from nllb_cli.commands.bench import bench
+from nllb_cli.commands.ends import end_now
 from nllb_cli.commands.langs import langs
 from nllb_cli.commands.merge import merge
 from nllb_cli.commands.translate import translate
@@ -71,10 +71,10 @@ def main() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     except BrokenPipeError:
-        os._exit(ExitCode.PIPE_CLOSED)
+        end_now(ExitCode.PIPE_CLOSED)
     if any(thread.name.startswith("nllb-") for thread in threading.enumerate()):
         # one hangs in a read or in the model, which the interpreter's own end would disturb
-        os._exit(code)
+        end_now(code)
     sys.exit(code)
 
 

@@ -3,10 +3,11 @@
 import os
 import shlex
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from nllb_cli.errors import ExitCode
 
@@ -45,9 +46,18 @@ class Ends:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         code = _CODES[signal.Signals(number)]
         if self.code is not None or self._request_stop is None:
-            os._exit(code)
+            end_now(code)
         self.code = code
         self._request_stop(GRACE_S)
+
+
+def end_now(code: int) -> NoReturn:
+    """End this process and those of its engines, also such as stand still."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None:
+        for child in multiprocessing.active_children():
+            child.kill()
+    os._exit(code)
 
 
 def resume_command(command: list[str]) -> str:

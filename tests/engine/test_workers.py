@@ -237,7 +237,9 @@ def test_a_process_that_cannot_start_is_an_error_and_ends_the_others(path, bad, 
 def children():
     """Return the processes that this one has started and that run."""
     found = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(os.getpid())], capture_output=True, text=True
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(os.getpid())],
+        capture_output=True,
+        text=True,
     )
     return {line for line in found.stdout.splitlines() if "spawn_main" in line}
 
