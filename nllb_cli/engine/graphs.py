@@ -5,8 +5,12 @@ from typing import Any
 
 import torch
 
-CAPTURE_AFTER = 3
-"""Steps that want a rung before it is captured: a capture costs as much as two eager steps."""
+CAPTURE_AFTER = 12
+"""Steps that want a rung before it is captured: a short job captures nothing."""
+CAPTURE_BESIDE_LARGER = 32
+"""The same where a larger graph serves meanwhile: what it wastes, some milliseconds a step, adds up
+to a capture's 60 ms only then. The end of a job comes by every rung for a few steps each.
+"""
 
 
 def ladder(num_slots: int) -> list[int]:
@@ -37,9 +41,10 @@ class GraphRunner:
         """
         n = next((n for n in self.rungs if n >= num_wanted), self.rungs[-1])
         self._num_wishes[n] += 1
-        if n in self._graphs or self._num_wishes[n] > CAPTURE_AFTER:
+        larger = min((size for size in self._graphs if size > n), default=None)
+        if n in self._graphs or larger is None or self._num_wishes[n] > CAPTURE_BESIDE_LARGER:
             return n
-        return min((size for size in self._graphs if size > n), default=n)
+        return larger
 
     def run(self, n: int) -> None:
         """Run one step over the first `n` places; `n` comes from `rung`."""

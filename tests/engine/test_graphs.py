@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nllb_cli.engine.graphs import CAPTURE_AFTER, GraphRunner, ladder
+from nllb_cli.engine.graphs import CAPTURE_AFTER, CAPTURE_BESIDE_LARGER, GraphRunner, ladder
 
 
 @pytest.mark.parametrize("num_slots", [1, 7, 8, 9, 37, 64, 1023, 1024, 4096])
@@ -73,7 +73,7 @@ def test_a_rung_is_captured_once_it_is_worth_it(monkeypatch):
     # all eager ones, and the one that is recorded and not executed
     assert steps == [32] * (CAPTURE_AFTER + 1)
     assert runner._graphs[32].num_replays == 5
-    for _ in range(CAPTURE_AFTER):  # a few steps are not worth a capture: the larger graph serves
+    for _ in range(CAPTURE_BESIDE_LARGER):  # a few steps are not worth it: the larger graph serves
         assert runner.rung(3) == 32
     runner.run(runner.rung(3))
     assert steps[-1] == 16
