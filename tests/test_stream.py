@@ -1,4 +1,5 @@
 import gc
+import random
 import threading
 import time
 import tracemalloc
@@ -74,9 +75,39 @@ def test_one_output_for_each_input_in_order(count, pause_s):
     assert [t.record.index for t in found] == list(range(count))
 
 
-def test_two_windows_and_seven_rows_with_many_blanks():
-    texts = texts_with_blanks(2 * Limits().window_rows + 7)
+@pytest.mark.parametrize("window_rows", [7, 64, 512, 1024])
+@pytest.mark.parametrize("batch_rows", [1, 5, 256])
+def test_row_n_is_of_row_n_whatever_windows_and_batches_are(window_rows, batch_rows):
+    chance = random.Random(window_rows)
+    texts = [
+        chance.choice(["", " ", "\t"]) if chance.random() < 0.24 else f"{n} " + "x" * (n % 50)
+        for n in range(2 * window_rows + 7)
+    ]
+    limits = Limits(window_rows, max_batch_rows=batch_rows)
+    assert [t.text for t in run(texts, limits=limits)] == texts
+
+
+def test_ten_thousand_rows_of_any_length_stay_in_order():
+    chance = random.Random(7)
+    texts = [f"{n} " + "x" * int(chance.expovariate(0.02)) for n in range(10_000)]
     assert [t.text for t in run(texts, limits=Limits())] == texts
+
+
+@pytest.mark.parametrize("on_error", ["fail", "keep"])
+def test_row_581_of_3000_is_too_long(on_error):
+    texts = [f"{n}" for n in range(3000)]
+    texts[580] = "x" * 900
+    flow = stream(rules=SplitRules(max_source_tokens=500), on_error=on_error, limits=Limits(256))
+    found = []
+    if on_error == "fail":
+        with pytest.raises(InputError, match=r"row 581: the source has 900 tokens .* is 500"):
+            collect(flow.run(records(texts)), found)
+        assert [t.text for t in found] == texts[:580]
+        return
+    collect(flow.run(records(texts)), found)
+    assert [t.text for t in found] == [*texts[:580], "", *texts[581:]]
+    assert (found[580].status, flow.stats.marks["failed"]) == ("failed", 1)
+    assert flow.stats.places == {"failed": ["row 581"]}
 
 
 def test_a_blank_input_never_touches_the_engine():

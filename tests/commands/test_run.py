@@ -50,6 +50,25 @@ def test_kept_bad_rows_are_marked_counted_and_recorded(rows, tmp_path, capsys):
     assert "1 failed" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("on_error", "code"), [("fail", 3), ("keep", 1)])
+def test_a_row_that_is_too_long_is_told_and_no_row_is_missing(tmp_path, capsys, on_error, code):
+    path, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    lines = ["Good morning.", "Thank you.", ""] * 1000
+    lines[580] = "a very long line " * 20
+    path.write_text("\n".join(lines) + "\n")
+    options = ["--max-source-tokens", "60", "--on-error", on_error, "-o", out, "--beam", "1"]
+    assert translate(path, *options) == code
+    said = capsys.readouterr().err.splitlines()
+    assert any(line.startswith(f"nllb: {path}:581: the source has ") for line in said)
+    expected = ["Bonjour.", "Merci.", ""] * 1000
+    if on_error == "fail":
+        assert (tmp_path / "out.txt.part").read_text().split("\n")[:-1] == expected[:580]
+        return
+    expected[580] = ""
+    assert out.read_text().split("\n")[:-1] == expected
+    assert f"nllb: failed: {path}:581" in said
+
+
 def test_an_existing_output_is_not_overwritten_unasked(tmp_path, capsys):
     path, out = tmp_path / "in.txt", tmp_path / "out.txt"
     path.write_text("Good morning.\n")

@@ -1,0 +1,65 @@
+"""The command between pipes: what it reads, when it writes, how it ends."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "nllb_cli", "translate", "--src", "eng_Latn", "--tgt", "fra_Latn"]
+COMMAND += ["--beam", "1", "--quiet"]
+PIPE = subprocess.PIPE
+
+
+def test_blank_lines_of_stdin_stay_blank_and_in_their_places():
+    done = subprocess.run(
+        [*COMMAND, "-"], input=b"Thank you.\n\n \n\t\nGood morning.\n", stdout=PIPE
+    )
+    assert (done.returncode, done.stdout) == (0, b"Merci.\n\n \n\t\nBonjour.\n")
+
+
+@pytest.mark.slow
+def test_a_file_and_the_same_bytes_on_stdin_come_out_equal(tmp_path):
+    path = tmp_path / "big.txt"
+    path.write_bytes("".join(f"I have {n % 40} books.\n\r\n é\n" for n in range(1000)).encode())
+    named = subprocess.run([*COMMAND, path], stdout=PIPE)
+    with path.open("rb") as file:
+        piped = subprocess.run([*COMMAND, "-"], stdin=file, stdout=PIPE)
+    assert (named.returncode, piped.returncode) == (0, 0)
+    assert named.stdout.count(b"\n") == 3000
+    assert named.stdout == piped.stdout
+
+
+@pytest.mark.slow
+def test_finished_rows_come_out_while_the_input_pauses():
+    with subprocess.Popen([*COMMAND, "-"], stdin=PIPE, stdout=PIPE) as process:
+        for sentence, expected in (
+            (b"Thank you.\n", b"Merci.\n"),
+            (b"Good morning.\n", b"Bonjour.\n"),
+        ):
+            process.stdin.write(sentence)
+            process.stdin.flush()
+            assert process.stdout.readline() == expected  # nothing more is coming yet
+        start = time.monotonic()
+        process.stdin.write(b"See you tomorrow!\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        assert time.monotonic() - start < 5
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unbuffered", [{}, {"PYTHONUNBUFFERED": "1"}])
+def test_head_takes_three_lines_and_the_command_ends_silently(tmp_path, unbuffered):
+    path = tmp_path / "big.txt"
+    path.write_text("Good morning.\nThank you.\n" * 40_000)
+    words = [*COMMAND[:-1], path, "2>errors", "|", "head", "-3", ";", "echo", "${PIPESTATUS[0]}"]
+    done = subprocess.run(
+        ["bash", "-c", " ".join(map(str, words))],
+        stdout=PIPE, cwd=tmp_path, env={**os.environ, **unbuffered}, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.decode().split("\n") == ["Bonjour.", "Merci.", "Bonjour.", "141", ""]
+    (line,) = (tmp_path / "errors").read_text().splitlines()
+    assert "small bundled model" in line
