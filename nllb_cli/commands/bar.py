@@ -49,8 +49,9 @@ def _parts(numbers: Mapping[str, Any]) -> list[str]:
         parts.append(f"{count(numbers['bad_rows'])} bad")
     if numbers["left_s"] is not None:
         parts.append(f"{duration(numbers['left_s'])} left")
-    parts.append(f"{count(numbers['rows_per_s'])} rows/s")
-    parts.append(f"{count(numbers['tokens_per_s'])} tokens/s")
+    if numbers["tokens_per_s"]:  # else nothing is known yet
+        parts.append(f"{count(numbers['rows_per_s'])} rows/s")
+        parts.append(f"{count(numbers['tokens_per_s'])} tokens/s")
     return parts
 
 

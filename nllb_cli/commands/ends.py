@@ -57,6 +57,8 @@ def end_now(code: int) -> NoReturn:
     if multiprocessing is not None:
         for child in multiprocessing.active_children():
             child.kill()
+    if sys.stderr is not None and sys.stderr.isatty():
+        os.write(2, b"\r\n\x1b[?25h")  # the bar's line is left, and the cursor seen again
     os._exit(code)
 
 

@@ -12,7 +12,7 @@ from typing import IO, Any, Self
 
 import typer
 
-from nllb_cli.commands.words import count, progress_line, summary_line
+from nllb_cli.commands.words import progress_line, summary
 from nllb_cli.errors import InputError
 from nllb_cli.jobs import Progress
 from nllb_cli.stream import RunStats
@@ -128,11 +128,8 @@ class Reporter:
         self._moments.clear()
         self._moments.append((stats.started, 0, 0, 0))
         self.event("end", code=int(code), **self._numbers(progress, stats), marks=stats.marks)
-        self.say(summary_line(progress, stats))
-        for mark, places in stats.places.items():
-            more = stats.marks[mark] - len(places)
-            others = f" and {count(more)} more" if more else ""
-            self.say(f"{mark}: {', '.join(places)}{others}")
+        for line in summary(progress, stats):
+            self.say(line)
 
     def _tell_heard(self) -> None:
         while self._ear.texts:

@@ -54,14 +54,26 @@ def progress_line(numbers: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def summary_line(progress: Progress, stats: RunStats) -> str:
-    """What came out, in one line."""
+def summary(progress: Progress, stats: RunStats) -> list[str]:
+    """What came out: one line if all went well, else a table of statuses with their places."""
     seconds = max(stats.elapsed_s, 1e-3)
-    told = [f"{count(n)} {mark}" for mark, n in stats.marks.items() if n and mark != "ok"]
-    marks = f" ({', '.join(told)})" if told else ""
+    found = {mark: count(number) for mark, number in stats.marks.items() if number}
+    told = [f"{number} {mark}" for mark, number in found.items() if mark != "ok"]
+    marks = f" ({', '.join(told)})" if told and not stats.places else ""
     resumed = f", {count(progress.resumed)} more from before" if progress.resumed else ""
-    return (
+    line = (
         f"{plural(stats.rows, 'row')}{marks}{resumed}"
         f" in {duration(seconds)}: {count(stats.rows / seconds)} rows/s,"
         f" {count(stats.target_tokens / seconds)} tokens/s"
     )
+    if not stats.places:
+        return [line]
+    names, numbers = max(map(len, found)), max(map(len, found.values()))
+    table = [(mark, f"  {mark:<{names}}  {number:>{numbers}}") for mark, number in found.items()]
+    return [line, *(f"{cells}  {_places(mark, stats)}".rstrip() for mark, cells in table)]
+
+
+def _places(mark: str, stats: RunStats) -> str:
+    places = stats.places.get(mark, [])
+    more = stats.marks[mark] - len(places) if places else 0
+    return ", ".join(places) + (f" and {count(more)} more" if more else "")

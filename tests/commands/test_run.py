@@ -47,7 +47,14 @@ def test_kept_bad_rows_are_marked_counted_and_recorded(rows, tmp_path, capsys):
     assert events[0] == "start"
     assert events[-1] == "end"
     assert "bad row" in events
-    assert "1 failed" in capsys.readouterr().err
+    summary = capsys.readouterr().err.splitlines()[-5:]
+    assert summary[0].startswith("nllb: 5 rows in ")
+    assert [line.split()[1:] for line in summary[1:]] == [
+        ["blank", "2"],
+        ["repeated", "1"],
+        ["ok", "1"],
+        ["failed", "1", f"{rows}:3"],
+    ]
 
 
 @pytest.mark.parametrize(("on_error", "code"), [("fail", 3), ("keep", 1)])
@@ -66,7 +73,7 @@ def test_a_row_that_is_too_long_is_told_and_no_row_is_missing(tmp_path, capsys, 
         return
     expected[580] = ""
     assert out.read_text().split("\n")[:-1] == expected
-    assert f"nllb: failed: {path}:581" in said
+    assert said[-1].split() == ["nllb:", "failed", "1", f"{path}:581"]
 
 
 def test_an_existing_output_is_not_overwritten_unasked(tmp_path, capsys):

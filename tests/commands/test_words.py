@@ -1,8 +1,12 @@
 """Numbers and times as a person reads them."""
 
+from time import monotonic
+
 import pytest
 
 from nllb_cli.commands import words
+from nllb_cli.jobs import Progress
+from nllb_cli.stream import RunStats
 
 
 @pytest.mark.parametrize(
@@ -45,3 +49,20 @@ def test_a_progress_line_tells_what_is_known():
     line = words.progress_line(numbers(total=None, left_s=None, rows=1, bad_rows=2))
     assert line == "1 row, 3.2 rows/s, 120 tokens/s, 2 bad rows"
     assert "of about 340 rows" in words.progress_line(numbers(is_estimate=True))
+
+
+def test_the_summary_is_a_line_or_a_table_of_what_went_wrong():
+    stats = RunStats(rows=1200, target_tokens=2400, started=monotonic() - 100)
+    stats.marks |= {"ok": 1190, "blank": 10}
+    progress = Progress(resumed=50)
+    (line,) = words.summary(progress, stats)
+    assert line == "1,200 rows (10 blank), 50 more from before in 2 min: 12 rows/s, 24 tokens/s"
+    stats.marks |= {"ok": 1177, "failed": 12, "cut": 1}
+    stats.places = {"cut": ["a.txt:7"], "failed": [f"a.txt:{n}" for n in range(10)]}
+    assert words.summary(progress, stats) == [
+        "1,200 rows, 50 more from before in 2 min: 12 rows/s, 24 tokens/s",
+        "  blank      10",
+        "  ok      1,177",
+        "  cut         1  a.txt:7",
+        f"  failed     12  {', '.join(stats.places['failed'])} and 2 more",
+    ]
