@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from nllb_cli.io.formats import format_of
 from nllb_cli.io.rows import STDIN
 
 _MAGIC = "*?["
+_UNFINISHED = re.compile(r"\.part(\.json(\.tmp)?|\.gz|\.bz2|\.xz|\.zst)?$")
+"""What a run of ours that is not complete has left: rows, sidecar, a file half packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,7 @@ def _in_folder(folder: str, format: str | None, output_dir: str | None) -> Itera
         )
         for file in sorted(files):
             path = os.path.join(root, file)
-            is_ours = file.endswith((".part", ".part.json"))  # a run that is not complete
-            if file.startswith(".") or is_ours:
+            if file.startswith(".") or _UNFINISHED.search(file):
                 continue
             if format is not None or _has_known_suffix(path):
                 num_found += 1

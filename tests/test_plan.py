@@ -56,7 +56,8 @@ def test_an_output_folder_inside_the_input_is_not_read(tree):
 @pytest.mark.parametrize("format", [None, "lines"])
 def test_what_an_incomplete_run_left_is_no_input(tree, format):
     before = plan(["data"], None, "out", format=format)
-    for name in ("o.parquet.parts/0.parquet", "o.txt.part", "o.txt.part.json"):
+    left = ["o.parquet.parts/0.parquet", "o.txt.part", "o.txt.part.json", "o.txt.part.json.tmp"]
+    for name in [*left, "o.txt.gz.part.gz", "o.txt.zst.part.zst"]:
         path = tree / "data" / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"")
