@@ -25,8 +25,8 @@ _RUNNING_BEAMS = 320
 _MAX_LANES = 4
 _SMALLEST_LANE = 16
 """Segments; with fewer a lane, one lane with all threads is better."""
-_REFILL_SHARE = 0.3
-"""A lane is filled up when so much of it is free: the decoder prompt is dear for few rows."""
+_REFILL_SHARE = 0.1
+"""A lane is filled up when so much of it is free."""
 _GROUP_TOKENS = 1024
 """Padded source tokens that are encoded in one go."""
 _MEMORY_SHARE = 0.25
@@ -175,8 +175,8 @@ class _Run:
                 return partial(lane.encode, self._groups.popleft())
             jobs = self._share(lane, num_free)
             if jobs:
-                return partial(lane.admit, jobs)
-        return lane.decode if lane.running else None
+                return partial(lane.step, jobs)
+        return partial(lane.step, []) if lane.running else None
 
     def _share(self, lane: Lane, num_free: int) -> list[Job]:
         """Take jobs for a lane; the last ones are shared out evenly."""

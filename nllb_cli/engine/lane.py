@@ -21,7 +21,7 @@ from nllb_cli.engine.beam import (
     with_room,
 )
 from nllb_cli.engine.candidates import CandidateFinder
-from nllb_cli.model.cache import DecoderCache
+from nllb_cli.model.cache import DecoderCache, Step
 from nllb_cli.model.transformer import Transformer
 from nllb_cli.options import DecodeOptions
 from nllb_cli.records import Hypothesis, Segment
@@ -85,7 +85,7 @@ class Lane:
         vocab_size = self._config.vocab_size
         self._finder = CandidateFinder(self._lm_head, vocab_size, min(num_tokens, vocab_size))
         self._state: BeamState | None = None
-        self._cache = self._new_cache(self._beam_size)
+        self._cache = self._new_cache()
 
     @torch.inference_mode()
     def encode(self, segments: list[Segment]) -> list[Job]:
@@ -103,55 +103,68 @@ class Lane:
         return jobs
 
     @torch.inference_mode()
-    def admit(self, jobs: list[Job]) -> list[Finished]:
-        """Run the decoder prompt with one beam, choose the first tokens, take slots."""
-        if not self.running:
-            self._cache = self._new_cache(self._beam_size)  # its room was for others
-        prompt = self._new_cache(1)
-        encoder_output = pad_sequence([job.encoder_output for job in jobs], batch_first=True)
-        lengths = self._tensor([len(job.encoder_output) for job in jobs])
-        prompt.set_source(self._model.cross_keys_values(encoder_output), lengths)
-        target_ids = self._tensor([j.request.segment.target_ids[j.target_index] for j in jobs])
-        limits = self._tensor([job.limit for job in jobs])
-        start = torch.full_like(target_ids, self._config.decoder_start_id)
-        self._model.decode(start[:, None], 1, prompt)
-        hidden = self._model.decode(target_ids[:, None], 2, prompt)
+    def step(self, jobs: list[Job]) -> list[Finished]:
+        """Let jobs in, then give each running segment its next token; return what is finished.
 
-        num_places = 16 if self._state is None else self._state.tokens.shape[2]
-        state = initial_state(target_ids, limits, self._beam_size, num_places)
-        state, _ = beam_step(state, self._first_candidates(hidden), self._rule)
-        self._cache.insert(len(self.running), prompt, _PROMPT_POSITIONS)
-        self.running += jobs
-        for job in jobs:
-            job.num_positions = _PROMPT_POSITIONS
-        self._state = state if self._state is None else join_segments(self._state, state)
-        return self._collect()
-
-    @torch.inference_mode()
-    def decode(self) -> list[Finished]:
-        """Give each running segment its next token; return what is finished."""
-        assert self._state is not None
+        New ones run their decoder prompt in the same pass, with one beam: it chooses the first
+        tokens of all beams.
+        """
+        num_old = len(self.running)
+        steps = []
+        if num_old:
+            assert self._state is not None
+            num_positions = 1 + max(job.num_positions for job in self.running)
+            state = with_room(self._state, num_positions)
+            steps.append(self._cache.beam_step(state.last_tokens, num_positions))
+            self._state = state
+        if jobs:
+            steps.append(self._enter(jobs))
         for job in self.running:
             job.num_positions += 1
         num_positions = max(job.num_positions for job in self.running)
-        state = with_room(self._state, num_positions)
-        hidden = self._model.decode(state.last_tokens, num_positions, self._cache)
-        self._state, parents = beam_step(state, self._candidates(hidden), self._rule)
+        hidden = self._model.decode_steps(steps, num_positions, self._cache)
+        assert self._state is not None
+        candidates = self._candidates(hidden, num_old)
+        self._state, parents = beam_step(self._state, candidates, self._rule)
         self._cache.advance(parents)
         return self._collect()
 
-    def _candidates(self, hidden: Tensor) -> Candidates:
-        """Shapes: hidden [B, K, E]."""
-        B, K, _ = hidden.shape
-        found = self._finder.find(hidden.flatten(0, 1), 2 * self._beam_size)
-        log_prob, token = (tensor.view(B, K, -1) for tensor in found)
-        return Candidates(log_prob, token)
+    def _enter(self, jobs: list[Job]) -> Step:
+        """Give new jobs the next slots; return the step of their decoder prompts."""
+        first = len(self.running)
+        if not first:
+            self._cache = self._new_cache()  # the old one's room was for others
+        encoder_output = pad_sequence([job.encoder_output for job in jobs], batch_first=True)
+        lengths = self._tensor([len(job.encoder_output) for job in jobs])
+        self._cache.set_source(self._model.cross_keys_values(encoder_output), lengths, first)
+        target_ids = self._tensor([j.request.segment.target_ids[j.target_index] for j in jobs])
+        limits = self._tensor([job.limit for job in jobs])
+        num_places = 16 if self._state is None else self._state.tokens.shape[2]
+        state = initial_state(target_ids, limits, self._beam_size, num_places)
+        self._state = state if self._state is None else join_segments(self._state, state)
+        for job in jobs:
+            job.num_positions = _PROMPT_POSITIONS - 1
+        self.running += jobs
+        start = torch.full_like(target_ids, self._config.decoder_start_id)
+        return self._cache.prompt_step(first, torch.stack((start, target_ids), 1))
 
-    def _first_candidates(self, hidden: Tensor) -> Candidates:
-        """Return the candidates when one beam exists. Shapes: hidden [B, 1, E]."""
-        found = self._candidates(hidden)
-        shape = (-1, self._beam_size, -1)
-        return Candidates(found.log_prob.expand(shape), found.token.expand(shape))
+    def _candidates(self, hidden: Tensor, num_old: int) -> Candidates:
+        """Return the candidates of old segments' beams and of new segments' one beam.
+
+        Shapes: hidden [num_old * K + num_new * 2, E]
+        """
+        K = self._beam_size
+        num_new = len(self.running) - num_old
+        old = hidden[: num_old * K]
+        new = hidden[num_old * K + _PROMPT_POSITIONS - 1 :: _PROMPT_POSITIONS]  # the last of each
+        log_prob, token = self._finder.find(torch.cat((old, new)), 2 * K)
+        repeats = torch.ones((len(token),), dtype=torch.int64, device=token.device)
+        repeats[num_old * K :] = K  # the one beam's candidates stand for all beams
+        shape = (num_old + num_new, K, token.shape[1])
+        return Candidates(
+            log_prob.repeat_interleave(repeats, 0).view(shape),
+            token.repeat_interleave(repeats, 0).view(shape),
+        )
 
     def _collect(self) -> list[Finished]:
         """Return what is finished and close the gaps that it leaves."""
@@ -182,8 +195,8 @@ class Lane:
         self.running = [self.running[index] for index in order]
         self._state = select_segments(state, self._tensor(order)) if order else None
 
-    def _new_cache(self, beam_size: int) -> DecoderCache:
-        return DecoderCache(self._config, beam_size, like=self._lm_head)
+    def _new_cache(self) -> DecoderCache:
+        return DecoderCache(self._config, self._beam_size, like=self._lm_head)
 
     def _tensor(self, values: list[int]) -> Tensor:
         return torch.tensor(values, device=self._device)

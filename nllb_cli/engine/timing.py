@@ -19,8 +19,7 @@ _PARTS: tuple[tuple[Any, str, str], ...] = (
     (SlotModel, "encode", ENCODE),
     (GraphRunner, "run", DECODE),
     (Lane, "encode", ENCODE),
-    (Lane, "admit", ENCODE),
-    (Lane, "decode", DECODE),
+    (Lane, "step", DECODE),
 )
 _MAX_OPEN = 256
 

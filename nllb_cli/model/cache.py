@@ -6,12 +6,36 @@ says which of those positions belong to which beam. Nothing is ever copied when 
 cross keys and values exist once a segment.
 """
 
+import math
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from nllb_cli.model.config import ModelConfig
 
 _FIRST_POSITIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Q new tokens in each of the slots first … first + B - 1: what they read and write.
+
+    Shapes:
+        tokens: [B, Q] int64
+        positions: [B or 1, Q or 1], from 0
+        times, rows: [B or 1, Q or 1], where in its slot each new key goes
+        self_mask: [B or 1, 1, Q, T*K] fp32, 0 where a token may look and -inf elsewhere
+        cross_mask: [B, 1, 1, S] fp32
+    """
+
+    tokens: Tensor
+    first: int
+    positions: Tensor
+    times: Tensor
+    rows: Tensor
+    self_mask: Tensor
+    cross_mask: Tensor
 
 
 class DecoderCache:
@@ -63,28 +87,71 @@ class DecoderCache:
         self.lengths = _resized(self.lengths, (B,))
         self.source_lengths = _resized(self.source_lengths, (B,))
 
-    def set_source(self, cross_kv: Tensor, source_lengths: Tensor) -> None:
-        """Start the slots 0 … B-1 on new segments.
+    def set_source(self, cross_kv: Tensor, source_lengths: Tensor, first: int = 0) -> None:
+        """Start the slots from `first` on with new segments.
 
         Shapes: cross_kv [L, 2, B, H, S, D]; source_lengths [B]
         """
-        B, S = cross_kv.shape[2], cross_kv.shape[4]
-        self.reserve(B, 0, S)
-        self.cross_kv[:, :, :B, :, :S] = cross_kv
-        self.source_lengths[:B] = source_lengths
-        self.lengths[:B] = 0
-
-    def insert(self, first: int, prompt: "DecoderCache", num_positions: int) -> None:
-        """Take over all segments of a one-beam cache into the slots from `first` on."""
-        end = first + prompt.num_slots
-        S = prompt.cross_kv.shape[4]
-        self.reserve(end, num_positions, S)
-        self.cross_kv[:, :, first:end, :, :S] = prompt.cross_kv
-        written = prompt.self_kv[:, :, :, :, :num_positions, 0]
-        self.self_kv[:, :, first:end, :, :num_positions, 0] = written
+        end, S = first + cross_kv.shape[2], cross_kv.shape[4]
+        self.reserve(end, 0, S)
+        self.cross_kv[:, :, first:end, :, :S] = cross_kv
+        self.source_lengths[first:end] = source_lengths
+        self.lengths[first:end] = 0
         self.beam_rows[first:end] = 0
-        self.lengths[first:end] = prompt.lengths
-        self.source_lengths[first:end] = prompt.source_lengths
+
+    def prompt_step(self, first: int, tokens: Tensor) -> Step:
+        """Return the step of the first tokens of the slots from `first` on: one beam each.
+
+        All beams of a slot go on from row 0. Shapes: tokens [B, Q]
+        """
+        B, Q = tokens.shape
+        self.reserve(first + B, Q, 0)
+        self.lengths[first : first + B] = Q
+        place = torch.arange(Q, device=tokens.device)[None]  # [1, Q]
+        is_seen = tokens.new_zeros((1, 1, Q, Q, self.beam_size), dtype=torch.bool)
+        is_seen[0, 0, :, :, 0] = torch.ones_like(is_seen[0, 0, :, :, 0]).tril()
+        return Step(
+            tokens=tokens,
+            first=first,
+            positions=place,
+            times=place,
+            rows=torch.zeros_like(place),
+            self_mask=_mask(is_seen.flatten(3)),
+            cross_mask=self._cross_mask(first, first + B),
+        )
+
+    def beam_step(self, tokens: Tensor, num_positions: int) -> Step:
+        """Return the step of the next token of all beams of the first B slots.
+
+        `num_positions` is what the longest of them has in the cache after it.
+        Shapes: tokens [B, K]
+        """
+        B, K = tokens.shape
+        self.reserve(B, num_positions, 0)
+        lengths = self.lengths[:B, None].clone()  # [B, 1]
+        beams = torch.arange(K, device=tokens.device)
+        # Each new key belongs to the beam in whose row it lies.
+        self.beam_rows[:B].scatter_(
+            2, lengths[:, :, None].expand(B, K, 1), beams.view(1, K, 1).expand(B, K, 1)
+        )
+        self.lengths[:B] += 1
+        is_own = self.beam_rows[:B, :, :num_positions, None] == beams  # [B, K, T, K]
+        is_past = torch.arange(num_positions, device=tokens.device) <= lengths  # [B, T]
+        is_seen = is_own & is_past[:, None, :, None]
+        return Step(
+            tokens=tokens,
+            first=0,
+            positions=lengths,
+            times=lengths,
+            rows=beams[None],
+            self_mask=_mask(is_seen.flatten(2)[:, None]),
+            cross_mask=self._cross_mask(0, B),
+        )
+
+    def _cross_mask(self, first: int, end: int) -> Tensor:
+        lengths = self.source_lengths[first:end, None]
+        position = torch.arange(int(lengths.max()), device=lengths.device)
+        return _mask((position < lengths)[:, None, None])
 
     def move(self, sources: list[int], targets: list[int], num_positions: int) -> None:
         """Copy whole slots, of whose self cache `num_positions` are in use at most."""
@@ -111,6 +178,11 @@ class DecoderCache:
         rows = self.beam_rows[:B]
         index = parents.unsqueeze(-1).expand(rows.shape)
         self.beam_rows[:B] = rows.gather(1, index)
+
+
+def _mask(is_seen: Tensor) -> Tensor:
+    """Return what is added to attention scores: 0 where a token may look and -inf elsewhere."""
+    return torch.zeros(is_seen.shape, device=is_seen.device).masked_fill_(~is_seen, -math.inf)
 
 
 def _resized(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:

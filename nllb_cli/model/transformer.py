@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nllb_cli.model.cache import DecoderCache
+from nllb_cli.model.cache import DecoderCache, Step
 from nllb_cli.model.config import ModelConfig
 from nllb_cli.model.parameters import DecoderLayer, EncoderLayer, Linear, Norm, Parameters
 
@@ -93,73 +93,82 @@ class Transformer:
         return projected.view(B, S, L, 2, H, D).permute(2, 3, 0, 4, 1, 5)
 
     def decode(self, tokens: Tensor, num_positions: int, cache: DecoderCache) -> Tensor:
-        """Run one decode step of the first B slots and write their keys and values to the cache.
+        """Run the next token of all beams of the first B slots; their keys go into the cache.
 
         `num_positions` is what the longest of them has in the cache after this step.
         Shapes: tokens [B, K] int64; returns [B, K, E] after the last norm
         """
-        B, K = tokens.shape
-        cache.reserve(B, num_positions, 0)
-        lengths = cache.lengths[:B]
-        x = functional.embedding(tokens, self.parameters.target_embedding) * self._scale
+        hidden = self.decode_steps([cache.beam_step(tokens, num_positions)], num_positions, cache)
+        return hidden.view(*tokens.shape, -1)
+
+    def decode_steps(self, steps: list[Step], num_positions: int, cache: DecoderCache) -> Tensor:
+        """Run several steps in one pass; each brings its new tokens' keys into the cache.
+
+        `num_positions` is the highest position among them, from 1.
+        Shapes: returns [R, E] after the last norm, R rows for the tokens of all steps
+        """
         table = self.positions.rows(num_positions)
+        tokens = torch.cat([step.tokens.flatten() for step in steps])
         # A produced padding token has no position, as in the checkpoints' own code.
-        position = (lengths + 1)[:, None] * (tokens != self.config.pad_id)  # [B, K]
+        position = torch.cat(
+            [(step.positions + 1).expand_as(step.tokens).flatten() for step in steps]
+        )
+        position *= tokens != self.config.pad_id
+        x = functional.embedding(tokens, self.parameters.target_embedding) * self._scale
         x += functional.embedding(position, table)
-        x = x.view(B * K, -1)
-        # Each new key belongs to the beam in whose row it lies.
-        slots = torch.arange(B, device=tokens.device)
-        cache.beam_rows[slots, :, lengths] = torch.arange(K, device=tokens.device)
-        self_mask = _self_mask(cache, B, num_positions)
-        cross_mask = _cross_mask(cache, B)
         for index, layer in enumerate(self.parameters.decoder_layers):
-            self_kv, cross_kv = cache.self_kv[index], cache.cross_kv[index, :, :B]
-            x = self._add_self_attention(x, layer, self_kv, (slots, lengths), self_mask)
-            x = self._add_cross_attention(x, layer, cross_kv, cross_mask)
+            qkv = _linear(_norm(x, layer.self_norm), layer.qkv)
+            attended = torch.empty_like(x)
+            for step, rows, out in zip(
+                steps, _split(qkv, steps), _split(attended, steps), strict=True
+            ):
+                self._attend_self(step, rows, cache.self_kv[index], out)
+            x = _add_linear(x, attended, layer.out)
+            q = _linear(_norm(x, layer.cross_norm), layer.cross_q)
+            attended = torch.empty_like(x)
+            for step, rows, out in zip(
+                steps, _split(q, steps), _split(attended, steps), strict=True
+            ):
+                self._attend_source(step, rows, cache.cross_kv[index], out)
+            x = _add_linear(x, attended, layer.cross_out)
             x = _add_feed_forward(x, layer)
-        cache.lengths[:B] += 1
-        return _norm(x, self.parameters.decoder_norm).view(B, K, -1)
+        return _norm(x, self.parameters.decoder_norm)
 
-    def _add_self_attention(
-        self,
-        x: Tensor,
-        layer: DecoderLayer,
-        self_kv: Tensor,
-        places: tuple[Tensor, Tensor],
-        mask: Tensor,
-    ) -> Tensor:
-        """Shapes: x [B*K, E]; self_kv [2, B, H, T, K, D]."""
-        slots, lengths = places
-        B, (H, _, K, D) = slots.shape[0], self_kv.shape[2:]
-        qkv = _linear(_norm(x, layer.self_norm), layer.qkv).view(B, K, 3, H, D)
-        self_kv[:, slots, :, lengths] = qkv[:, :, 1:].permute(0, 2, 3, 1, 4)  # [B, 2, H, K, D]
-        past = self_kv[:, :B, :, : mask.shape[-1] // K].flatten(3, 4)  # [2, B, H, T*K, D]
-        attended = _attention(qkv[:, :, 0].transpose(1, 2), past[0], past[1], mask)
-        return _add_linear(x, attended.transpose(1, 2).reshape(B * K, H * D), layer.out)
+    def _attend_self(self, step: Step, qkv: Tensor, self_kv: Tensor, out: Tensor) -> None:
+        """Shapes: qkv [B*Q, 3E]; self_kv [2, B', H, T, K, D]; out [B*Q, E]."""
+        (B, Q), (H, _, K, D) = step.tokens.shape, self_kv.shape[2:]
+        qkv = qkv.view(B, Q, 3, H, D)
+        slots = self_kv[:, step.first : step.first + B]
+        slot = torch.arange(B, device=qkv.device)[:, None]
+        slots[:, slot, :, step.times, step.rows] = qkv[:, :, 1:]  # [B, Q, 2, H, D]
+        T = step.self_mask.shape[-1] // K
+        past = slots[:, :, :, :T].flatten(3, 4)  # [2, B, H, T*K, D]
+        _attention(qkv[:, :, 0], past, step.self_mask, out.view(B, Q, H, D))
 
-    def _add_cross_attention(
-        self, x: Tensor, layer: DecoderLayer, cross_kv: Tensor, mask: Tensor
-    ) -> Tensor:
-        """Shapes: x [B*K, E]; cross_kv [2, B, H, S, D]."""
-        B, H, _, D = cross_kv.shape[1:]
-        S = mask.shape[-1]
-        q = _linear(_norm(x, layer.cross_norm), layer.cross_q).view(B, -1, H, D).transpose(1, 2)
-        attended = _attention(q, cross_kv[0, :, :, :S], cross_kv[1, :, :, :S], mask)
-        attended = attended.transpose(1, 2).reshape(x.shape[0], H * D)
-        return _add_linear(x, attended, layer.cross_out)
+    def _attend_source(self, step: Step, q: Tensor, cross_kv: Tensor, out: Tensor) -> None:
+        """Shapes: q [B*Q, E]; cross_kv [2, B', H, S, D]; out [B*Q, E]."""
+        (B, Q), (H, _, D) = step.tokens.shape, cross_kv.shape[2:]
+        S = step.cross_mask.shape[-1]
+        source = cross_kv[:, step.first : step.first + B, :, :S]
+        _attention(q.view(B, Q, H, D), source, step.cross_mask, out.view(B, Q, H, D))
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-    """Return softmax(q k^T / sqrt(D) + mask) v, softmax in fp32.
+def _split(x: Tensor, steps: list[Step]) -> tuple[Tensor, ...]:
+    """Return each step's rows of x."""
+    return torch.split(x, [step.tokens.numel() for step in steps])
 
-    Shapes: q [B, H, Q, D]; k, v [B, H, S, D]; mask [B, 1, Q or 1, S] additive fp32
+
+def _attention(q: Tensor, kv: Tensor, mask: Tensor, out: Tensor) -> None:
+    """Write softmax(q k^T / sqrt(D) + mask) v into `out`; the softmax is in fp32.
+
+    Shapes: q, out [B, Q, H, D]; kv [2, B, H, S, D]; mask [B or 1, 1, Q or 1, S]
     """
-    B, H, Q, D = q.shape
-    q = q.reshape(B * H, Q, D)
-    scores = torch.bmm(q, _merged(k).transpose(1, 2)).float().view(B, H, Q, -1)
+    B, Q, H, D = q.shape
+    q = q.transpose(1, 2).reshape(B * H, Q, D)
+    scores = torch.bmm(q, _merged(kv[0]).transpose(1, 2)).float().view(B, H, Q, -1)
     scores = scores.mul_(D**-0.5).add_(mask)
-    weights = torch.softmax(scores, dim=-1).to(v.dtype).view(B * H, Q, -1)
-    return torch.bmm(weights, _merged(v)).view(B, H, Q, D)
+    weights = torch.softmax(scores, dim=-1).to(q.dtype).view(B * H, Q, -1)
+    out.copy_(torch.bmm(weights, _merged(kv[1])).view(B, H, Q, D).transpose(1, 2))
 
 
 def _merged(x: Tensor) -> Tensor:
@@ -168,27 +177,6 @@ def _merged(x: Tensor) -> Tensor:
     if x.stride(0) != H * x.stride(1):
         return x.reshape(B * H, S, D)
     return x.as_strided((B * H, S, D), (x.stride(1), x.stride(2), x.stride(3)))
-
-
-def _self_mask(cache: DecoderCache, B: int, num_positions: int) -> Tensor:
-    """Return 0 where a beam's own past lies and -inf elsewhere. Shapes: [B, 1, K, T*K]."""
-    device = cache.lengths.device
-    rows = cache.beam_rows[:B, :, :num_positions]  # [B, K, T]
-    is_own = rows.unsqueeze(-1) == torch.arange(cache.beam_size, device=device)  # [B, K, T, K]
-    position = torch.arange(num_positions, device=device)
-    is_past = position <= cache.lengths[:B, None]  # [B, T]
-    is_own &= is_past[:, None, :, None]
-    mask = torch.zeros(is_own.shape, device=device).masked_fill_(~is_own, -math.inf)
-    return mask.flatten(2).unsqueeze(1)
-
-
-def _cross_mask(cache: DecoderCache, B: int) -> Tensor:
-    """Return 0 at real source tokens and -inf elsewhere. Shapes: [B, 1, 1, S]."""
-    lengths = cache.source_lengths[:B]
-    position = torch.arange(int(lengths.max()), device=lengths.device)
-    is_padding = position >= lengths[:, None]
-    mask = torch.zeros(is_padding.shape, device=lengths.device)
-    return mask.masked_fill_(is_padding, -math.inf)[:, None, None, :]
 
 
 def _add_feed_forward(x: Tensor, layer: EncoderLayer | DecoderLayer) -> Tensor:

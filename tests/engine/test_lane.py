@@ -32,12 +32,12 @@ def jobs_of(lane, rows, limits, target_ids=(91,)):
 
 def run(lane, jobs, rest=()):
     """Return job to hypothesis; `rest` joins as soon as something has finished."""
-    finished, rest = lane.admit(jobs), list(rest)
+    finished, rest = lane.step(jobs), list(rest)
     while lane.running or rest:
         if rest and finished:
-            finished += lane.admit([rest.pop()])
+            finished += lane.step([rest.pop()])
         else:
-            finished += lane.decode()
+            finished += lane.step([])
     return {id(item.job): item.hypothesis for item in finished}
 
 
@@ -115,10 +115,10 @@ def test_the_cache_follows_beams_that_swap_at_every_step(model):
 
     lane._finder.find = swapping
     (job,) = jobs_of(lane, ROWS[:1], [12])
-    lane.admit([job])
+    lane.step([job])
     for _ in range(8):
         prefixes = lane._state.tokens[0, :, : int(lane._state.length[0])].tolist()
-        lane.decode()
+        lane.step([])
         # What the decoder made of each beam equals a fresh decoding of its whole prefix.
         for beam, prefix in enumerate(prefixes):
             expected = decode_whole(model, job, [2, *prefix])

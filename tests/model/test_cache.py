@@ -63,17 +63,22 @@ def test_moving_takes_everything_along():
     assert cache.source_lengths.tolist() == [3, 2, 3]
 
 
-def test_a_prompt_is_shared_by_all_beams():
-    prompt = filled_cache(num_slots=3, beam_size=1)
-    prompt.lengths[:] = 2
+def test_a_prompt_lies_in_row_0_and_is_seen_by_all_beams():
     cache = DecoderCache(CONFIG, 4, torch.zeros(1))
     cache.reserve(5, 2, 5)
     cache.beam_rows.fill_(3)
-    cache.insert(1, prompt, 2)
-    assert torch.equal(cache.self_kv[:, :, 1:4, :, :2, 0], prompt.self_kv[:, :, :, :, :2, 0])
-    assert torch.equal(cache.cross_kv[:, :, 1:4], prompt.cross_kv)
-    assert not cache.beam_rows[1:4].any()
+    L, H, D = CONFIG.decoder_layers, CONFIG.decoder_heads, CONFIG.head_size
+    cross_kv = torch.randn(L, 2, 3, H, 5, D)
+    cache.set_source(cross_kv, torch.tensor([5, 2, 3]), first=1)
+    step = cache.prompt_step(1, torch.tensor([[2, 9]] * 3))
+    assert torch.equal(cache.cross_kv[:, :, 1:4], cross_kv)
     assert cache.lengths.tolist() == [0, 2, 2, 2, 0]
+    seen = (step.self_mask == 0).view(2, 2, 4)  # [Q, T, K]
+    assert seen.nonzero().tolist() == [[0, 0, 0], [1, 0, 0], [1, 1, 0]]
+    assert (step.cross_mask == 0).sum(-1).flatten().tolist() == [5, 2, 3]
+    after = cache.beam_step(torch.full((4, 4), 7), 3)
+    seen = (after.self_mask[1, 0] == 0).view(4, 3, 4)  # [K, T, K]
+    assert seen[2].nonzero().tolist() == [[0, 0], [1, 0], [2, 2]]
 
 
 def test_scrubbed_slots_hold_no_nan():
