@@ -45,6 +45,7 @@ class LabelCodec:
 
     languages = {"eng_Latn": 300, "fra_Latn": 302}
     filler = [7] * 1000
+    unk_id = -1
 
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
@@ -58,6 +59,10 @@ class LabelCodec:
             rows.append([300, number, *self.filler[: len(text) // 4], 301])
         self._num_texts += len(texts)
         return rows
+
+    def knows(self, text: str) -> bool:
+        """Return True."""
+        return True
 
     def cut(self, source: list[int], max_tokens: int) -> list[int]:
         """Return the first tokens and the end."""

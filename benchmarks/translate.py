@@ -31,7 +31,7 @@ from nllb_cli.pipeline import Translator
 from nllb_cli.records import Batch, Record
 from nllb_cli.stream import StreamOptions
 from nllb_cli.text.buckets import Window
-from nllb_cli.text.segments import Splitter
+from nllb_cli.text.segments import SplitRules, Splitter
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ class Job:
         self.lines = text.split("\n")[: arguments.lines]
         if self.lines and not self.lines[-1]:
             self.lines.pop()
-        self.rules = self.translator.rules(None, None, "cut")
+        self.rules = self.translator.rules(None, SplitRules(too_long="cut"))
 
     def records(self) -> Iterator[Record]:
         for index, line in enumerate(self.lines):

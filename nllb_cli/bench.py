@@ -11,6 +11,7 @@ from nllb_cli.options import DecodeOptions
 from nllb_cli.pipeline import Translator
 from nllb_cli.records import Record
 from nllb_cli.stream import RunStats, StreamOptions
+from nllb_cli.text.segments import SplitRules
 
 WANTED_S = 8.0
 """How long the measured run takes, if the sample is large enough."""
@@ -126,7 +127,7 @@ class _Bench:
         from nllb_cli.engine.timing import part_times
 
         translator = self._translator
-        rules = translator.rules(None, None, "cut")
+        rules = translator.rules(None, SplitRules(too_long="cut"))
         options = StreamOptions(rules, "keep", translator.limits)
         start, first_s = perf_counter(), 0.0
         with part_times(torch.device(translator.devices[0])) as times:

@@ -14,6 +14,8 @@ from nllb_cli.options import DecodeOptions, EngineOptions
 from nllb_cli.records import Engine, Record, Translation
 from nllb_cli.stream import Stream, StreamOptions
 from nllb_cli.text.buckets import Limits
+from nllb_cli.text.emoji import Emoji
+from nllb_cli.text.normalize import Normalize
 from nllb_cli.text.segments import NUM_SPECIALS, SplitRules, TooLong
 from nllb_cli.text.tokenizer import load_tokenizer
 
@@ -98,6 +100,8 @@ class Translator:
         max_source_tokens: int | None = None,
         max_target_tokens: int | None = None,
         too_long: TooLong = "error",
+        normalize: Normalize = "auto",
+        emoji: Emoji = "keep",
     ) -> Iterator[Translation]:
         """Yield the translation of each text, in order, as soon as it is there.
 
@@ -108,24 +112,30 @@ class Translator:
         names = [tgt] if isinstance(tgt, str) else tgt
         targets = tuple(self.language(name).code for name in names)
         decode = DecodeOptions(beam, length_penalty, str(early_stopping).lower())  # type: ignore[arg-type]
-        rules = self.rules(max_source_tokens, max_target_tokens, too_long)
+        wanted = SplitRules(
+            max_target_tokens=max_target_tokens,
+            too_long=too_long,
+            normalize=normalize,
+            emoji=emoji,
+        )
+        rules = self.rules(max_source_tokens, wanted)
         records = (Record(index, (text,), source_lang, targets) for index, text in enumerate(texts))
         _, chunks = self.stream(records, decode, StreamOptions(rules, limits=self.limits))
         return (translation for chunk in chunks for translation in chunk)
 
-    def rules(
-        self, max_source_tokens: int | None, max_target_tokens: int | None, too_long: TooLong
-    ) -> SplitRules:
-        """Return the limits of a run, or refuse those that the model has no positions for."""
+    def rules(self, max_source_tokens: int | None, wanted: SplitRules) -> SplitRules:
+        """Return the rules of a run, or refuse limits that the model has no positions for.
+
+        `max_source_tokens` None is all that the model has.
+        """
         most = self.config.max_positions - NUM_SPECIALS
-        source = most if max_source_tokens is None else max_source_tokens
+        source, target = max_source_tokens, wanted.max_target_tokens
+        source = most if source is None else source
         if not 1 <= source <= most:
             raise UsageError(f"--max-source-tokens {source}: choose 1 to {most} with this model")
-        if max_target_tokens is not None and not 2 <= max_target_tokens <= most:
-            raise UsageError(
-                f"--max-target-tokens {max_target_tokens}: choose 2 to {most} with this model"
-            )
-        return SplitRules(source, max_target_tokens, too_long)
+        if target is not None and not 2 <= target <= most:
+            raise UsageError(f"--max-target-tokens {target}: choose 2 to {most} with this model")
+        return replace(wanted, max_source_tokens=source)
 
     @property
     def limits(self) -> Limits:

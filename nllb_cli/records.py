@@ -84,9 +84,9 @@ class Translation:
     texts: tuple[tuple[str | None, ...], ...]
     """[target][text]"""
     scores: tuple[tuple[float | None, ...], ...]
-    """[target][text]; None where the model was not asked."""
+    """[target][text]; None where the model was not asked; of a text in parts the worst part's."""
     status: str = "ok"
-    """blank, repeated, ok, limit, cut or failed: the worst of its texts (`text/segments.py`)."""
+    """The worst of its texts' (`MARKS` of `text/open_rows.py`); `unknown 3` counts tokens."""
     error: str | None = None
 
     @property

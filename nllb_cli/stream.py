@@ -18,16 +18,14 @@ from nllb_cli.options import OnError
 from nllb_cli.prefetch import Prefetch
 from nllb_cli.records import Batch, Engine, Hypothesis, Record, Segment, Translation
 from nllb_cli.text.buckets import Limits, Window
+from nllb_cli.text.open_rows import MARKS, OK, OpenRow, place
+from nllb_cli.text.scripts import Scripts
 from nllb_cli.text.segments import (
-    MARKS,
-    OK,
     Codec,
-    OpenRow,
     SplitRules,
     Splitter,
     deliver,
     join,
-    place,
 )
 
 READ_AHEAD_ROWS = 2048
@@ -52,6 +50,8 @@ class RunStats:
     source_tokens: int = 0
     """Of the segments that are translated, as `target_tokens`."""
     target_tokens: int = 0
+    unknown_tokens: int = 0
+    """Source tokens that stand for what the vocabulary lacks."""
     rows_in: int = 0
     """Rows that were cut into segments so far; those have `tokens_in` tokens."""
     tokens_in: int = 0
@@ -72,10 +72,10 @@ class RunStats:
         """Since the start."""
         return monotonic() - self.started
 
-    def note(self, translation: Translation) -> None:
+    def note(self, translation: Translation, mark: str) -> None:
         """Remember where a row that did not go well stands."""
         where = place(translation.record)
-        places = self.places.setdefault(translation.status, [])
+        places = self.places.setdefault(mark, [])
         if len(places) < MAX_PLACES:
             places.append(where)
         if translation.error is not None:
@@ -100,6 +100,7 @@ class Stream:
         self.stats = RunStats()
         self._engine = engine
         self._codec = codec
+        self._scripts = Scripts(codec.languages)
         self._options = options
         self._order: deque[OpenRow] = deque()
         self._opened_chars = 0  # written by the window thread alone
@@ -128,7 +129,7 @@ class Stream:
         try:
             while not self._results.is_exhausted and monotonic() < self._deadline:
                 results = self._results.take(CHUNK_ROWS, TICK_S)
-                deliver(results, self._codec)
+                deliver(results, self._codec, self._scripts)
                 self._count(results)
                 yield from self._ready_rows()
                 self._heed_request()
@@ -279,9 +280,10 @@ class Stream:
                 failed = row
                 break
             translation = join(row)
-            marks[translation.status] += 1
+            marks[MARKS[row.mark]] += 1
             if row.mark > OK:
-                self.stats.note(translation)
+                self.stats.note(translation, MARKS[row.mark])
+                self.stats.unknown_tokens += row.num_unknown
             ready.append(translation)
         self.stats.rows += len(ready)
         self._closed_chars += num_chars

@@ -36,6 +36,10 @@ class ByteTokenizer:
     """A byte a token, shifted past the specials; a few languages."""
 
     languages = {"eng_Latn": 300, "fra_Latn": 301, "deu_Latn": 302}
+    unk_id = 3
+
+    def knows(self, text):
+        return True
 
     def encode(self, texts, source_lang):
         start = self.languages[source_lang]

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "prefetch": set(),
     "stream": LEAVES | {"prefetch", "text"},
     "pipeline": LEAVES | {"stream", "text", "engine", "model", "languages"},
-    "bench": LEAVES | {"pipeline", "stream", "engine"},
+    "bench": LEAVES | {"pipeline", "stream", "text", "engine"},
     "plan": LEAVES | {"io"},
     "jobs": LEAVES | {"io", "plan"},
     "manifest": LEAVES | {"io", "plan"},

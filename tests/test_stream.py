@@ -357,8 +357,7 @@ def test_stats_count_rows_tokens_and_marks():
     flow = stream()
     list(flow.run(records(["abc", "", "abc", "de"])))
     assert flow.stats.rows == 4
-    assert flow.stats.marks == {
-        "blank": 1, "repeated": 1, "ok": 2, "limit": 0, "cut": 0, "failed": 0
-    }  # fmt: skip
+    found = {mark: number for mark, number in flow.stats.marks.items() if number}
+    assert found == {"blank": 1, "repeated": 1, "ok": 2}
     assert flow.stats.target_tokens == 4 + 3
     assert flow.stats.source_tokens == 5 + 4

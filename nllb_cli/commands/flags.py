@@ -7,6 +7,7 @@ import typer
 _ROWS = "Rows and columns"
 _MODEL = "Model and device"
 _SEARCH = "Search"
+_TEXT = "Text"
 _RUN = "Long runs"
 _SHOW = "What is shown"
 
@@ -84,7 +85,7 @@ Status = Annotated[
     bool,
     typer.Option(
         "--status",
-        help="Add a field or column `status`: ok, blank, repeated, limit, cut or failed "
+        help="Add a field or column `status`: ok, or what a row is beside that, such as blank "
         "(for lines, a file OUTPUT.status).",
         rich_help_panel=_ROWS,
     ),
@@ -211,6 +212,24 @@ TooLong = Annotated[
         metavar="WHAT",
         help="A longer source: error (it is a bad row), or cut (its beginning is translated).",
         rich_help_panel=_SEARCH,
+    ),
+]
+
+Normalize = Annotated[
+    str,
+    typer.Option(
+        metavar="WHAT",
+        help="Make plain what the vocabulary lacks, such as curly quotes (auto), all punctuation "
+        "(plain), or what it lacks of composed letters (nfc); off: nothing.",
+        rich_help_panel=_TEXT,
+    ),
+]
+Emoji = Annotated[
+    str,
+    typer.Option(
+        metavar="WHAT",
+        help="keep: emoji stay where they are; model: it gets them as text.",
+        rich_help_panel=_TEXT,
     ),
 ]
 

@@ -20,7 +20,7 @@ from nllb_cli.pipeline import Translator
 from nllb_cli.plan import plan
 from nllb_cli.records import Translation
 from nllb_cli.stream import PAUSE_S, Stream, StreamOptions
-from nllb_cli.text.segments import TooLong
+from nllb_cli.text.segments import SplitRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,7 @@ class Choices:
     engine: EngineOptions
     decode: DecodeOptions
     max_source_tokens: int | None
-    max_target_tokens: int | None
-    too_long: TooLong
+    text: SplitRules
     mode: Literal["new", "overwrite", "resume"]
     record: str | None
     log_json: str | None
@@ -72,9 +71,7 @@ def run(choices: Choices) -> int:
             format=choices.format,
             has_file_per_target=len(io.target_langs) > 1,
         )
-        rules = translator.rules(
-            choices.max_source_tokens, choices.max_target_tokens, choices.too_long
-        )
+        rules = translator.rules(choices.max_source_tokens, choices.text)
         job_run = JobRun(
             jobs,
             JobOptions(
@@ -207,7 +204,11 @@ class _Run:
             "inputs": manifest.inputs(self._job_run.jobs),
             "rows": {"written": stats.rows, "from_before": progress.resumed, **stats.marks},
             "inputs_finished": self._job_run.num_finished + self._job_run.num_skipped,
-            "tokens": {"source": stats.source_tokens, "target": stats.target_tokens},
+            "tokens": {
+                "source": stats.source_tokens,
+                "target": stats.target_tokens,
+                "unknown": stats.unknown_tokens,
+            },
             "seconds": round(seconds, 3),
             "rows_per_s": round(stats.rows / seconds, 1),
             "tokens_per_s": round(stats.target_tokens / seconds, 1),

@@ -1,10 +1,14 @@
 """`nllb translate`: check everything, then read, translate and write."""
 
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from nllb_cli.commands import flags
 from nllb_cli.errors import UsageError
 from nllb_cli.options import DecodeOptions, EarlyStopping, EngineOptions, IoOptions, OnError
+
+if TYPE_CHECKING:
+    from nllb_cli.text.emoji import Emoji
+    from nllb_cli.text.normalize import Normalize
 
 
 def translate(
@@ -36,6 +40,8 @@ def translate(
     max_source_tokens: flags.MaxSourceTokens = None,
     max_target_tokens: flags.MaxTargetTokens = None,
     too_long: flags.TooLong = "error",
+    normalize: flags.Normalize = "auto",
+    emoji: flags.Emoji = "keep",
     overwrite: flags.Overwrite = False,
     resume: flags.Resume = False,
     record: flags.RecordFile = None,
@@ -63,7 +69,7 @@ def translate(
     # what follows imports much, and --help must not wait for it
     from nllb_cli.commands.run import Choices, run
     from nllb_cli.jobs import Slice, parse_shard
-    from nllb_cli.text.segments import check_too_long
+    from nllb_cli.text.segments import SplitRules, check_too_long
 
     choices = Choices(
         inputs=inputs,
@@ -79,8 +85,12 @@ def translate(
         engine=engine,
         decode=decode,
         max_source_tokens=max_source_tokens,
-        max_target_tokens=max_target_tokens,
-        too_long=check_too_long(too_long),
+        text=SplitRules(
+            max_target_tokens=max_target_tokens,
+            too_long=check_too_long(too_long),
+            normalize=cast("Normalize", normalize),
+            emoji=cast("Emoji", emoji),
+        ),
         mode="overwrite" if overwrite else "resume" if resume else "new",
         record=record,
         log_json=log_json,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nllb_cli.options import BLOCK_ROWS
 from nllb_cli.records import Batch, Input, Record, Segment
-from nllb_cli.text.segments import OpenRow
+from nllb_cli.text.open_rows import OpenRow
 
 _Key = tuple[tuple[int, ...], tuple[int, ...]]
 

@@ -8,19 +8,27 @@ from nllb_cli.errors import UsageError
 from nllb_cli.languages import resolve
 from nllb_cli.options import default_target_limit
 from nllb_cli.records import Hypothesis, Record, Segment, Translation
+from nllb_cli.text.emoji import EMOJI, Emoji, cut_at_emoji
+from nllb_cli.text.normalize import NORMALIZE, Normalize, Normalizer
+from nllb_cli.text.open_rows import (
+    COPIED,
+    CUT,
+    FAILED,
+    LIMIT,
+    OK,
+    REPEATED,
+    SCRIPT,
+    UNKNOWN,
+    OpenRow,
+    Part,
+    Parts,
+)
+from nllb_cli.text.scripts import Scripts
 
 TooLong = Literal["error", "cut"]
 TOO_LONG: tuple[TooLong, ...] = ("error", "cut")
-MARKS = ("blank", "repeated", "ok", "limit", "cut", "failed")
-"""The statuses of a row, from best to worst; a row with several texts has its worst one's.
-
-`limit`: the translation reached its token limit. `cut`: the source was cut at its limit.
-"""
-Part = tuple[tuple[str, ...], tuple[float, ...]]
-"""A text's translation into each target, and their scores."""
 NUM_SPECIALS = 2
 """Tokens of a source that are not pieces: its language and `</s>`."""
-_BLANK, _REPEATED, OK, _LIMIT, _CUT, _FAILED = range(len(MARKS))
 
 
 class Codec(Protocol):
@@ -29,6 +37,13 @@ class Codec(Protocol):
     @property
     def languages(self) -> Mapping[str, int]:
         """Language code to id."""
+
+    @property
+    def unk_id(self) -> int:
+        """Stands in a source for what the vocabulary lacks."""
+
+    def knows(self, text: str) -> bool:
+        """Whether the vocabulary lacks nothing of a text."""
 
     def encode(self, texts: Sequence[str], source_lang: str) -> list[list[int]]:
         """Encoder input of each text, with language token and `</s>`."""
@@ -42,41 +57,24 @@ class Codec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SplitRules:
-    """What to do with a source that is too long, and how long a translation may be."""
+    """What is done to texts before they are encoded, and how long they may be."""
 
     max_source_tokens: int = 1022
     """Without language token and `</s>`."""
     max_target_tokens: int | None = None
     """None: each row's own (`default_target_limit`)."""
     too_long: TooLong = "error"
+    normalize: Normalize = "auto"
+    emoji: Emoji = "keep"
+    """Emoji are kept in their places, and what stands around them is translated by itself."""
 
-
-@dataclass(slots=True, eq=False)
-class OpenRow:
-    """A record on its way: what is finished of it, and how many segments are not."""
-
-    record: Record
-    num_chars: int = 0
-    num_waiting: int = 0
-    mark: int = _BLANK
-    error: str | None = None
-    ends_run: bool = False
-    """Under --on-error fail nothing after it is written."""
-    window: int = -1
-    """Number of the window that its segments are in."""
-    segments: Sequence[Segment] = ()
-    """What is to be translated, until a window takes it."""
-    finished: "Part | None" = None
-    """The first text's translations; those of further texts follow in `others`."""
-    others: "dict[int, Part] | None" = None
-
-    def fail(self, error: str, ends_run: bool = True) -> None:
-        """Give the row up: its translations stay empty and it says why."""
-        self.error = self.error or error
-        self.ends_run = ends_run
-        self.mark = _FAILED
-        self.segments = ()
-        self.num_waiting = 0
+    def __post_init__(self) -> None:
+        for flag, value, known in (
+            ("--normalize", self.normalize, NORMALIZE),
+            ("--emoji", self.emoji, EMOJI),
+        ):
+            if value not in known:
+                raise UsageError(f"{flag} {value}: choose {', '.join(known[:-1])} or {known[-1]}")
 
 
 def check_too_long(value: str) -> TooLong:
@@ -87,11 +85,23 @@ def check_too_long(value: str) -> TooLong:
     raise UsageError(f"--too-long {value}: choose error or cut")
 
 
-def place(record: Record) -> str:
-    """Where a record stands, as a person would say it."""
-    if record.input is not None:
-        return record.input.place(record.index)
-    return f"row {record.index + 1}"
+_Place = int | tuple[int, int]
+"""Which text of a row, or which text and which part of it."""
+
+
+class _Pending:
+    """Texts that are tokenised in one call."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.owners: list[OpenRow] = []
+        self.places: list[_Place] = []
+
+    def add(self, text: str, row: OpenRow, place: _Place) -> None:
+        """Let a text wait."""
+        self.texts.append(text)
+        self.owners.append(row)
+        self.places.append(place)
 
 
 class Splitter:
@@ -100,6 +110,8 @@ class Splitter:
     def __init__(self, codec: Codec, rules: SplitRules) -> None:
         self._codec = codec
         self._rules = rules
+        self._normalize = Normalizer(rules.normalize, codec.knows)
+        self._cuts = rules.emoji == "keep"
         self._target_ids: dict[tuple[str, ...], tuple[int, ...]] = {}
         self._languages: dict[str, str] = {}
         self._max_source_tokens = rules.max_source_tokens + NUM_SPECIALS
@@ -111,8 +123,7 @@ class Splitter:
     def split(self, records: Iterable[Record]) -> list[OpenRow]:
         """Cut a chunk of records; their texts are tokenised in one call a language."""
         rows = []
-        pending: dict[str, tuple[list[str], list[OpenRow], list[int]]] = {}
-        last_lang: str | None = None
+        pending: dict[str, _Pending] = {}
         for record in records:
             row = OpenRow(record)
             rows.append(row)
@@ -123,26 +134,40 @@ class Splitter:
             for text in record.texts:
                 if text and not text.isspace():
                     row.num_chars += len(text)
-                    if record.source_lang != last_lang:
-                        last_lang = record.source_lang
-                        texts, owners, indices = pending.setdefault(last_lang, ([], [], []))
-                    texts.append(text)
-                    owners.append(row)
-                    indices.append(text_index)
+                    if record.source_lang not in pending:
+                        pending[record.source_lang] = _Pending()
+                    texts = pending[record.source_lang]
+                    if text.isascii():
+                        texts.add(text, row, text_index)
+                    else:
+                        self._add_text(texts, text, row, text_index)
                 text_index += 1  # noqa: SIM113 (enumerate costs a tuple a text)
-        for source_lang, (texts, owners, indices) in pending.items():
+        for source_lang, texts in pending.items():
             try:
-                encoded = self._codec.encode(texts, self._code(source_lang))
+                encoded = self._codec.encode(texts.texts, self._code(source_lang))
             except UsageError as error:
-                for row in owners:
+                for row in texts.owners:
                     row.fail(str(error))
                 continue
-            for row, text_index, tokens in zip(owners, indices, encoded, strict=True):
+            for row, place, tokens in zip(texts.owners, texts.places, encoded, strict=True):
                 if row.error is None and len(tokens) > NUM_SPECIALS:
-                    self._add(row, text_index, tokens)
+                    self._add(row, place, tokens)
         return rows
 
-    def _add(self, row: OpenRow, text_index: int, tokens: list[int]) -> None:
+    def _add_text(self, texts: "_Pending", text: str, row: OpenRow, text_index: int) -> None:
+        """Let a text wait for its tokens: as a whole, or its words between emoji."""
+        parts = cut_at_emoji(text) if self._cuts else None
+        if parts is None:
+            texts.add(self._normalize(text), row, text_index)
+            return
+        row.mark = max(row.mark, COPIED)
+        row.parts = row.parts or {}
+        row.parts[text_index] = Parts(parts)
+        for part in range(0, len(parts), 2):
+            if any(map(str.isalnum, parts[part])):
+                texts.add(self._normalize(parts[part]), row, (text_index, part))
+
+    def _add(self, row: OpenRow, place: "_Place", tokens: list[int]) -> None:
         record = row.record
         is_cut = len(tokens) > self._max_source_tokens
         if is_cut:
@@ -159,11 +184,21 @@ class Splitter:
                 return
             target_ids = tuple([self._codec.languages[code] for code in codes])
             self._target_ids[record.target_langs] = target_ids
+        num_unknown = tokens.count(self._codec.unk_id)
+        if num_unknown:
+            row.num_unknown += num_unknown
+            row.mark = max(row.mark, UNKNOWN)
+        part, num_parts = 0, 1
+        if isinstance(place, tuple):
+            place, part = place
+            assert row.parts is not None
+            num_parts = len(row.parts[place].texts)
+            row.parts[place].num_waiting += 1
         limit = self._limits[len(tokens)]
         segment = Segment(
-            record, text_index, 0, 1, tokens, target_ids, limit, is_cut, False, None, row
-        )  # by position, which takes half the time
-        row.segments = (*row.segments, segment) if row.segments else (segment,)
+            record, place, part, num_parts, tokens, target_ids, limit, is_cut, row=row
+        )
+        row.segments = (*row.segments, segment)
         row.num_waiting += 1
 
     def _code(self, name: str) -> str:
@@ -180,20 +215,24 @@ def _too_long(num_tokens: int, max_tokens: int) -> str:
     )
 
 
-def deliver(results: list[tuple[Segment, tuple[Hypothesis, ...]]], codec: Codec) -> None:
+def deliver(
+    results: list[tuple[Segment, tuple[Hypothesis, ...]]], codec: Codec, scripts: Scripts
+) -> None:
     """Write finished segments, and their twins, into their rows; decode in one call."""
     decoded = codec.decode([hyp.tokens for _, hyps in results for hyp in hyps])
     position = 0
     for segment, hyps in results:
-        mark = _CUT if segment.is_cut else OK
+        mark = CUT if segment.is_cut else OK
         for hyp in hyps:
             if hyp.finish == "length":
-                mark = max(mark, _LIMIT)
+                mark = max(mark, LIMIT)
             elif hyp.finish == "invalid":
-                mark = _FAILED
+                mark = FAILED
         end = position + len(hyps)
         part: Part = (tuple(decoded[position:end]), tuple([hyp.score for hyp in hyps]))
         position = end
+        if mark == OK and any(map(scripts.is_other, part[0], segment.target_ids)):
+            mark = SCRIPT
         _fill(segment, part, mark)
         for twin in segment.twins or ():
             _fill(twin, part, mark)
@@ -203,15 +242,23 @@ def _fill(segment: Segment, part: Part, mark: int) -> None:
     row: OpenRow = segment.row
     if row.error is not None:
         return
-    if mark == _FAILED:
+    if mark == FAILED:
         # nobody can mend such a row, and those around it are as good as ever
         row.fail("the model's scores were not finite; --dtype float32 may help", ends_run=False)
         return
     if mark == OK and segment.is_repeated:
-        mark = _REPEATED
+        mark = REPEATED
     if mark > row.mark:
         row.mark = mark
     row.num_waiting -= 1
+    if segment.num_parts > 1:
+        assert row.parts is not None
+        parts = row.parts[segment.text_index]
+        parts.finished[segment.part] = part
+        parts.num_waiting -= 1
+        if parts.num_waiting:
+            return
+        part = parts.joined(len(segment.target_ids))
     if segment.text_index == 0:
         row.finished = part
     else:
@@ -225,7 +272,7 @@ def join(row: OpenRow) -> Translation:
     if len(record.texts) == 1 and part is not None and row.error is None:
         texts, scores = part
         if len(texts) == 1:
-            return Translation(record, (texts,), (scores,), MARKS[row.mark])
+            return Translation(record, (texts,), (scores,), row.status)
     return _joined(row)
 
 
@@ -242,5 +289,5 @@ def _joined(row: OpenRow) -> Translation:
         scores.append(part[1] if part else [None] * num_targets)
     return Translation(
         record, tuple(zip(*columns, strict=True)), tuple(zip(*scores, strict=True)),
-        MARKS[row.mark], row.error,
+        row.status, row.error,
     )  # fmt: skip

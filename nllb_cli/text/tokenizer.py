@@ -83,9 +83,14 @@ class Tokenizer:
         texts = ["".join([name(token_id, "") for token_id in ids]) for ids in sequences]
         return [text.replace("\u2581", " ").strip() for text in texts]
 
-    def unk_count(self, pieces: Sequence[int]) -> int:
-        """Return how many pieces stand for something that the vocabulary lacks."""
-        return list(pieces).count(SPECIAL_IDS["<unk>"])
+    @property
+    def unk_id(self) -> int:
+        """The id that stands for what the vocabulary lacks."""
+        return SPECIAL_IDS["<unk>"]
+
+    def knows(self, text: str) -> bool:
+        """Return whether the vocabulary lacks nothing of a text."""
+        return self.unk_id not in self.encode([text])[0]
 
     def _around(self, lang: str) -> tuple[list[int], list[int]]:
         """Return what stands before and after the pieces of a source."""

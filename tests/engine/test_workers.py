@@ -116,6 +116,10 @@ class ByteCodec:
     """A token a letter; languages as the tiny model has them."""
 
     languages = {"eng_Latn": 90, "fra_Latn": 91}
+    unk_id = 3
+
+    def knows(self, text):
+        return True
 
     def encode(self, texts, source_lang):
         return [[90, *(ord(letter) - 60 for letter in text), 2] for text in texts]

@@ -2,8 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nllb_cli.errors import UsageError
 from nllb_cli.records import Hypothesis, Record
-from nllb_cli.text.segments import MARKS, SplitRules, Splitter, deliver, join, place
+from nllb_cli.text.scripts import Scripts
+from nllb_cli.text.segments import SplitRules, Splitter, deliver, join
 from tests.conftest import ByteTokenizer
 
 FRENCH, BOTH = ("fra_Latn",), ("fra_Latn", "deu_Latn")
@@ -21,7 +23,7 @@ def run(*records, finish="eos", **rules):
         (s, tuple(Hypothesis(s.source_tokens[1:-1], -n, finish) for n in range(len(s.target_ids))))
         for s in segments
     ]
-    deliver(results[::-1], ByteTokenizer())
+    deliver(results[::-1], ByteTokenizer(), Scripts(ByteTokenizer.languages))
     assert all(row.num_waiting == 0 for row in rows)
     return [join(row) for row in rows]
 
@@ -110,7 +112,6 @@ def test_languages_of_rows_are_resolved_and_mixed():
 
 
 def test_status_is_the_worst_of_the_texts():
-    assert MARKS == ("blank", "repeated", "ok", "limit", "cut", "failed")
     (translation,) = run(Record(0, ("", "a"), "eng_Latn", FRENCH))
     assert translation.status == "ok"
     (translation,) = run(Record(0, ("", "a"), "eng_Latn", FRENCH), finish="length")
@@ -132,16 +133,83 @@ def test_twins_share_a_result_even_if_the_first_row_failed():
     rows[0].fail("its other text is bad")
     results = [(first[0], (Hypothesis([69], -1.0, "eos"),))]
     results += [(s[1], (Hypothesis([70], -1.0, "eos"),)) for s in (second, third)]
-    deliver(results, ByteTokenizer())
+    deliver(results, ByteTokenizer(), Scripts(ByteTokenizer.languages))
     assert [join(row).texts for row in rows] == [(("", ""),), (("A", "B"),), (("A", "B"),)]
     assert [join(row).status for row in rows] == ["failed", "ok", "ok"]
 
 
-def test_place_names_input_and_row():
+def test_emoji_stay_and_the_words_between_are_translated():
+    """The engine gives sources back, so that a text out of parts is the text."""
+    text = "Yes, all in the freezer 😆 They came by van. 🇫🇷"
+    record = Record(0, (text, "whole"), "eng_Latn", BOTH)
+    (row,) = split(record)
+    assert [s.part for s in row.segments] == [0, 2, 0]
+    assert [s.num_parts for s in row.segments] == [5, 5, 1]
+    (translation,) = run(record)
+    assert translation.texts == ((text, "whole"),) * 2
+    assert translation.status == "ok"
+    assert translation.scores[1] == (-1, -1)
 
-    class Input:
-        def place(self, index):
-            return f"a.csv: row {index + 1}"
 
-    assert place(Record(6, ("a",), "eng_Latn", FRENCH, input=Input())) == "a.csv: row 7"
-    assert place(Record(6, ("a",), "eng_Latn", FRENCH)) == "row 7"
+@pytest.mark.parametrize("text", ["😆", "👍🏽 👍🏽!", " 🇫🇷 "])
+def test_a_text_of_emoji_alone_is_copied(text):
+    record = Record(0, (text,), "eng_Latn", BOTH)
+    assert split(record)[0].segments == ()
+    (translation,) = run(record)
+    assert translation.texts == ((text,),) * 2
+    assert translation.status == "copied"
+
+
+def test_emoji_may_go_to_the_model():
+    assert len(split(Record(0, ("a 😆 b",), "eng_Latn", FRENCH), emoji="model")[0].segments) == 1
+
+
+def test_a_part_that_fails_fails_the_row():
+    (translation,) = run(Record(0, ("a 😆 b",), "eng_Latn", FRENCH), finish="invalid")
+    assert translation.texts == (("",),)
+    assert translation.status == "failed"
+
+
+def test_a_part_that_is_too_long_fails_the_row():
+    record = Record(0, ("a 😆 " + "b" * 20,), "eng_Latn", FRENCH)
+    (translation,) = run(record, max_source_tokens=6)
+    assert translation.status == "failed"
+    assert "20 tokens" in translation.error
+
+
+class Narrow(ByteTokenizer):
+    """Lacks all that is not ASCII."""
+
+    def knows(self, text):
+        return text.isascii()
+
+    def encode(self, texts, source_lang):
+        whole = super().encode(
+            ["".join(c if c.isascii() else "\x01" for c in t) for t in texts], source_lang
+        )
+        return [[3 if token == 5 else token for token in tokens] for tokens in whole]
+
+
+def test_unknown_tokens_are_counted_by_row():
+    records = [
+        Record(i, (text,), "eng_Latn", FRENCH) for i, text in enumerate(["ab", "中a文", "“x”"])
+    ]
+    rows = Splitter(Narrow(), SplitRules()).split(records)
+    assert [(row.num_unknown, row.status) for row in rows] == [
+        (0, "blank"), (2, "unknown 2"), (0, "blank")
+    ]  # fmt: skip
+    rows = Splitter(Narrow(), SplitRules(normalize="off")).split(records)
+    assert [row.num_unknown for row in rows] == [0, 2, 2]
+
+
+def test_a_translation_in_another_script_is_marked():
+    (translation,) = run(Record(0, ("Встреча в пять часов.",), "eng_Latn", FRENCH))
+    assert translation.status == "script"
+    assert translation.texts == (("Встреча в пять часов.",),)
+
+
+@pytest.mark.parametrize("rules", [{"normalize": "nfd"}, {"emoji": "drop"}])
+def test_rules_are_refused_by_name(rules):
+    ((name, value),) = rules.items()
+    with pytest.raises(UsageError, match=f"--{name} {value}: choose "):
+        SplitRules(**rules)
