@@ -68,8 +68,9 @@ def main() -> None:
     """Run the command line and end the process."""
     code = run()
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:  # it was closed before we came
+                stream.flush()
     except BrokenPipeError:
         end_now(ExitCode.PIPE_CLOSED)
     if any(thread.name.startswith("nllb-") for thread in threading.enumerate()):
@@ -85,6 +86,7 @@ def _say(text: str) -> None:
 def _usage(error: BaseException) -> str:
     format_message = getattr(error, "format_message", None)
     text = format_message() if format_message else str(error)
+    text = text or "a command is needed"
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "nllb"
     return f"{' '.join(text.split())} (`{command} --help` shows the options)"

@@ -91,6 +91,18 @@ def refuse_changed(path: str, complete: Sequence[Job], settings: Mapping[str, An
                 )
 
 
+def check_record(path: str) -> None:
+    """Find out before a long run whether its record can be written.
+
+    Raises:
+        InputError: it cannot.
+    """
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        reason = "a folder" if os.path.isdir(path) else f"{folder} is no folder to write to"
+        raise InputError(f"--record {path}: cannot be written ({reason})")
+
+
 def write_record(path: str, content: Mapping[str, Any]) -> None:
     """Write the record of a run; a crash leaves the old one or the new one."""
     temporary = f"{path}.tmp"

@@ -11,6 +11,7 @@ from nllb_cli.errors import InputError, NllbError, UsageError
 from nllb_cli.io.compression import without_suffix
 from nllb_cli.io.formats import format_of
 from nllb_cli.io.rows import STDIN
+from nllb_cli.options import IoOptions
 
 _MAGIC = "*?["
 _UNFINISHED = re.compile(r"\.part(\.json(\.tmp)?|\.gz|\.bz2|\.xz|\.zst)?$")
@@ -41,14 +42,17 @@ def plan(
     format: str | None = None,
     has_file_per_target: bool = False,
 ) -> list[Job]:
-    """List the jobs of a command line; a file given twice counts once.
+    """List the jobs of a command line; a file that folders or globs find again counts once.
 
     Raises:
-        UsageError: inputs and outputs do not fit each other.
+        UsageError: inputs and outputs do not fit each other, or an input is named twice.
         InputError: an input does not exist.
     """
     if output is not None and output_dir is not None:
         raise UsageError("-o and --output-dir: choose one of them")
+    for index, name in enumerate(inputs):
+        if name in inputs[:index] and not os.path.isdir(name):
+            raise UsageError(f"{name}: named twice; each input is translated once")
     found = list({item.path: item for item in _find(inputs, format, output_dir)}.values())
     if output_dir is not None:
         jobs = [
@@ -68,6 +72,25 @@ def plan(
         if job.output is not None and job.output != STDIN and _is_same(job.input, job.output):
             raise UsageError(f"-o {job.output}: this is the input; choose another name")
     return jobs
+
+
+def refuse_fields_of_lines(jobs: list[Job], format: str | None, options: IoOptions) -> None:
+    """Refuse options about fields where no input has any.
+
+    Raises:
+        UsageError: names the option.
+    """
+    if any(format_of(job.input, format) != "lines" for job in jobs):
+        return
+    asked = {
+        "--field": options.fields if options.fields != IoOptions().fields else None,
+        "--output-field": options.output_field,
+        "--src-field": options.source_field,
+        "--tgt-field": options.target_field,
+    }
+    for flag, value in asked.items():
+        if value:
+            raise UsageError(f"{flag}: lines have no fields; --format says what the input is")
 
 
 def _find(inputs: list[str], format: str | None, output_dir: str | None) -> Iterator[_Input]:

@@ -33,6 +33,7 @@ def text(tmp_path):
     ("arguments", "code", "words"),
     [
         (["trnslate"], 2, ["No such command", "nllb --help"]),
+        ([], 2, ["nllb: a command is needed"]),
         (["translate", "{text}", "--src", "eng_Latn"], 2, ["--tgt"]),
         (
             ["translate", "{text}", "--src", "eng_Latn", "--tgt", "fra_Latn", "--beam", "0"],
@@ -92,3 +93,22 @@ def test_utf_8_whatever_the_locale(tmp_path):
     result = subprocess.run(arguments, capture_output=True, env=environment, timeout=60)
     assert result.returncode == 0, result.stderr
     assert "駅" in result.stdout.decode("utf-8")
+
+
+def test_a_closed_stdout_is_one_line(text):
+    """As `nllb … >&-` in a shell; Python then has no stdout at all."""
+    arguments = f"translate {text} --src eng_Latn --tgt fra_Latn --quiet"
+    command = f"exec {sys.executable} -m nllb_cli {arguments} >&-"
+    result = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
+    assert result.returncode == 3
+    assert result.stderr.count("\n") == 1
+    assert "stdout: cannot be written" in result.stderr
+
+
+def test_a_record_that_cannot_be_written_is_told_before_the_run(text, tmp_path, capsys):
+    arguments = ["translate", text, "--src", "eng_Latn", "--tgt", "fra_Latn", "--record"]
+    for path in (tmp_path, tmp_path / "no" / "run.json"):
+        code, lines = run([*arguments, path, "--output", tmp_path / "out.txt"], capsys)
+        assert code == 3
+        assert f"--record {path}: cannot be written" in lines[-1]
+        assert not list(tmp_path.glob("out*"))

@@ -3,7 +3,8 @@ import os
 import pytest
 
 from nllb_cli.errors import InputError, UsageError
-from nllb_cli.plan import Job, plan
+from nllb_cli.options import IoOptions
+from nllb_cli.plan import Job, plan, refuse_fields_of_lines
 
 
 @pytest.fixture
@@ -78,6 +79,28 @@ def test_a_file_with_magic_letters_in_its_name_is_a_file(tree):
 
 def test_a_file_given_twice_counts_once(tree):
     assert len(plan(["a.txt", "*.txt"], None, "out")) == 1
+
+
+def test_a_file_named_twice_is_refused(tree):
+    with pytest.raises(UsageError, match="a.txt: named twice"):
+        plan(["a.txt", "b.jsonl.gz", "a.txt"], None, "out")
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        ({"fields": ("title",)}, "--field"),
+        ({"output_field": "x"}, "--output-field"),
+        ({"source_field": "x"}, "--src-field"),
+        ({"target_field": "x"}, "--tgt-field"),
+    ],
+)
+def test_lines_have_no_fields(options, flag):
+    lines, rows = Job("a.txt", None), Job("a.jsonl", None)
+    refuse_fields_of_lines([lines, rows], None, IoOptions(**options))
+    refuse_fields_of_lines([lines], None, IoOptions())
+    with pytest.raises(UsageError, match=f"^{flag}: lines have no fields"):
+        refuse_fields_of_lines([lines], None, IoOptions(**options))
 
 
 def test_lines_into_several_languages_go_to_a_file_each(tree):

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from nllb_cli.commands import flags
+from nllb_cli.errors import UsageError
 
 Word = Annotated[
     str | None,
@@ -34,6 +35,8 @@ def langs(
             word.lower() in text.lower() for text in (language.code, language.name, language.script)
         )
     ]
+    if word is not None and not found:
+        raise UsageError(f"no language of this model has {word[:40]!r} in code, name or script")
     if as_json:
         typer.echo(json.dumps([asdict(language) for language in found], ensure_ascii=False))
         return

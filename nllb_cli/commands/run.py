@@ -17,7 +17,7 @@ from nllb_cli.errors import ExitCode, UsageError
 from nllb_cli.jobs import JobOptions, JobRun, Slice
 from nllb_cli.options import DecodeOptions, EngineOptions, IoOptions
 from nllb_cli.pipeline import Translator
-from nllb_cli.plan import plan
+from nllb_cli.plan import plan, refuse_fields_of_lines
 from nllb_cli.records import Translation
 from nllb_cli.stream import PAUSE_S, Stream, StreamOptions
 from nllb_cli.text.segments import SplitRules
@@ -71,6 +71,7 @@ def run(choices: Choices) -> int:
             format=choices.format,
             has_file_per_target=len(io.target_langs) > 1,
         )
+        refuse_fields_of_lines(jobs, choices.format, io)
         rules = translator.rules(choices.max_source_tokens, choices.text)
         job_run = JobRun(
             jobs,
@@ -132,6 +133,8 @@ class _Run:
         """Translate, report, and return the exit code."""
         choices, reporter, complete = self._choices, self._reporter, self._job_run.complete
         self._job_run.check()
+        if choices.record is not None:
+            manifest.check_record(choices.record)
         settings = self._job_run.settings = manifest.settings(
             manifest.model_mark(self._translator.fetch()),
             self._job_run.io,

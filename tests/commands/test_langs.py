@@ -26,3 +26,8 @@ def test_the_table_names_each(capsys):
     out = capsys.readouterr().out.splitlines()
     assert len(out) == 6
     assert out[0].split()[:2] == ["deu_Latn", "German"]
+
+
+def test_a_word_that_nothing_has_is_told(capsys):
+    assert cli.run(["langs", "klingon"]) == 2
+    assert "'klingon'" in capsys.readouterr().err
