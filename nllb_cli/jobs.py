@@ -223,15 +223,18 @@ class JobRun:
 
     def write(self, translations: list[Translation]) -> None:
         """Put translations, which come in the order of the records, into their outputs."""
-        first = None
-        for translation in translations:
-            if first is None or translation.record.input is not first.source:
-                while self._open[0].source is not translation.record.input:
-                    self._finish_first()
-                first = self._open[0]
-                write = first.sink.write
-            write(translation)
-            first.num_written += 1
+        rest = translations
+        while rest:
+            source = rest[0].record.input
+            while self._open[0].source is not source:
+                self._finish_first()
+            # those of an input follow each other
+            is_one = rest[-1].record.input is source
+            count = len(rest) if is_one else sum(row.record.input is source for row in rest)
+            first = self._open[0]
+            first.sink.write_all(rest[:count])
+            first.num_written += count
+            rest = rest[count:]
         self.progress.written += len(translations)
         while self._open and self._open[0].is_read:
             if self._open[0].num_written < self._open[0].num_read:

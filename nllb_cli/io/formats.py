@@ -5,7 +5,7 @@
     if not sink.is_finished:
         with closing(source), closing(sink):
             for record in source.records(start=first_row + sink.num_rows, stop=stop):
-                sink.write(translate(record))       # in the order of the records
+                sink.write_all([translate(record)])  # in the order of the records
             sink.finish()
 
 - Records come in order, one for each row, and `Record.index` is the row's number in its file from
@@ -24,7 +24,7 @@
 - Lines with several targets go to one file each, named by `{tgt}` in the output's path.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -99,8 +99,8 @@ class Sink(Protocol):
     def num_rows(self) -> int:
         """Rows taken so far, those of the resumed run included."""
 
-    def write(self, translation: Translation) -> None:
-        """Take the next row."""
+    def write_all(self, translations: Sequence[Translation]) -> None:
+        """Take the next rows."""
 
     def flush(self) -> None:
         """Hand all rows so far to the operating system."""

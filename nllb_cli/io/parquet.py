@@ -169,8 +169,12 @@ class ParquetSink:
             partial.begin()
         self.num_rows = self._parts.open()
 
-    def write(self, translation: Translation) -> None:
-        """Take the next row."""
+    def write_all(self, translations: Sequence[Translation]) -> None:
+        """Take the next rows."""
+        for translation in translations:
+            self._write(translation)
+
+    def _write(self, translation: Translation) -> None:
         row = flat_texts(translation)
         if self._status:
             row.append(translation.status)

@@ -11,7 +11,7 @@ import fcntl
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -160,11 +160,11 @@ class RowFile:
         """Take text that is no row."""
         self._pending.append(text)
 
-    def append(self, row: str) -> None:
-        """Take a row with its end."""
-        self._pending.append(row)
-        self._pending_chars += len(row)
-        self.num_rows += 1
+    def extend(self, rows: Sequence[str]) -> None:
+        """Take rows with their ends."""
+        self._pending += rows
+        self._pending_chars += sum(map(len, rows))
+        self.num_rows += len(rows)
         if self._pending_chars > _PENDING_CHARS:
             self.flush()
 

@@ -1,7 +1,7 @@
 """Sources and sinks of the formats whose files are rows of text."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,9 +117,9 @@ class StreamSink:
         """Rows taken so far."""
         return self._file.num_rows
 
-    def write(self, translation: Translation) -> None:
-        """Take the next row."""
-        self._file.append(self._write(translation))
+    def write_all(self, translations: Sequence[Translation]) -> None:
+        """Take the next rows."""
+        self._file.extend(list(map(self._write, translations)))
 
     def flush(self) -> None:
         """Hand all rows so far to the operating system."""
@@ -163,13 +163,13 @@ class RowSink:
         if partial.complete_rows is None and self._files[0].is_empty:
             self._files[0].put(kind.head)
         pairs = zip(self._files, writers, strict=partial.complete_rows is None)
-        self._pairs = [(file.append, write) for file, write in pairs]
+        self._pairs = [(file.extend, write) for file, write in pairs]
 
-    def write(self, translation: Translation) -> None:
-        """Take the next row."""
-        for append, write in self._pairs:
-            append(write(translation))
-        self.num_rows += 1
+    def write_all(self, translations: Sequence[Translation]) -> None:
+        """Take the next rows."""
+        for extend, write in self._pairs:
+            extend(list(map(write, translations)))
+        self.num_rows += len(translations)
 
     def flush(self) -> None:
         """Hand all rows so far to the operating system."""

@@ -7,10 +7,11 @@ from typing import Literal, Protocol
 from nllb_cli.errors import UsageError
 from nllb_cli.languages import resolve
 from nllb_cli.options import default_target_limit
-from nllb_cli.records import Hypothesis, Record, Segment, Translation
+from nllb_cli.records import Finish, Hypothesis, Record, Segment, Translation
 from nllb_cli.text.emoji import EMOJI, Emoji, cut_at_emoji
 from nllb_cli.text.normalize import NORMALIZE, Normalize, Normalizer
 from nllb_cli.text.open_rows import (
+    BLANK,
     COPIED,
     CUT,
     FAILED,
@@ -27,6 +28,12 @@ from nllb_cli.text.scripts import Scripts
 
 TooLong = Literal["error", "cut"]
 TOO_LONG: tuple[TooLong, ...] = ("error", "cut")
+_MARK_OF_FINISH: dict[Finish, int] = {
+    "eos": BLANK,
+    "empty": BLANK,
+    "length": LIMIT,
+    "invalid": FAILED,
+}
 NUM_SPECIALS = 2
 """Tokens of a source that are not pieces: its language and `</s>`."""
 
@@ -98,7 +105,7 @@ class _Pending:
         self.places: list[_Place] = []
 
     def add(self, text: str, row: OpenRow, place: _Place) -> None:
-        """Let a text wait."""
+        """Let a text wait (`Splitter.split` does the same by itself, for speed)."""
         self.texts.append(text)
         self.owners.append(row)
         self.places.append(place)
@@ -109,6 +116,7 @@ class Splitter:
 
     def __init__(self, codec: Codec, rules: SplitRules) -> None:
         self._codec = codec
+        self._unk_id = codec.unk_id
         self._rules = rules
         self._normalize = Normalizer(rules.normalize, codec.knows)
         self._cuts = rules.emoji == "keep"
@@ -124,6 +132,7 @@ class Splitter:
         """Cut a chunk of records; their texts are tokenised in one call a language."""
         rows = []
         pending: dict[str, _Pending] = {}
+        last_lang = None
         for record in records:
             row = OpenRow(record)
             rows.append(row)
@@ -134,11 +143,13 @@ class Splitter:
             for text in record.texts:
                 if text and not text.isspace():
                     row.num_chars += len(text)
-                    if record.source_lang not in pending:
-                        pending[record.source_lang] = _Pending()
-                    texts = pending[record.source_lang]
+                    if record.source_lang != last_lang:
+                        last_lang = record.source_lang
+                        texts = pending.setdefault(last_lang, _Pending())
                     if text.isascii():
-                        texts.add(text, row, text_index)
+                        texts.texts.append(text)
+                        texts.owners.append(row)
+                        texts.places.append(text_index)
                     else:
                         self._add_text(texts, text, row, text_index)
                 text_index += 1  # noqa: SIM113 (enumerate costs a tuple a text)
@@ -169,8 +180,9 @@ class Splitter:
 
     def _add(self, row: OpenRow, place: "_Place", tokens: list[int]) -> None:
         record = row.record
-        is_cut = len(tokens) > self._max_source_tokens
-        if is_cut:
+        is_cut = False
+        if len(tokens) > self._max_source_tokens:
+            is_cut = True
             if self._rules.too_long == "error":
                 row.fail(_too_long(len(tokens) - NUM_SPECIALS, self._rules.max_source_tokens))
                 return
@@ -184,9 +196,8 @@ class Splitter:
                 return
             target_ids = tuple([self._codec.languages[code] for code in codes])
             self._target_ids[record.target_langs] = target_ids
-        num_unknown = tokens.count(self._codec.unk_id)
-        if num_unknown:
-            row.num_unknown += num_unknown
+        if self._unk_id in tokens:
+            row.num_unknown += tokens.count(self._unk_id)
             row.mark = max(row.mark, UNKNOWN)
         part, num_parts = 0, 1
         if isinstance(place, tuple):
@@ -198,7 +209,7 @@ class Splitter:
         segment = Segment(
             record, place, part, num_parts, tokens, target_ids, limit, is_cut, row=row
         )
-        row.segments = (*row.segments, segment)
+        row.segments = (*row.segments, segment) if row.segments else (segment,)
         row.num_waiting += 1
 
     def _code(self, name: str) -> str:
@@ -223,19 +234,26 @@ def deliver(
     position = 0
     for segment, hyps in results:
         mark = CUT if segment.is_cut else OK
-        for hyp in hyps:
-            if hyp.finish == "length":
-                mark = max(mark, LIMIT)
-            elif hyp.finish == "invalid":
-                mark = FAILED
-        end = position + len(hyps)
-        part: Part = (tuple(decoded[position:end]), tuple([hyp.score for hyp in hyps]))
-        position = end
-        if mark == OK and any(map(scripts.is_other, part[0], segment.target_ids)):
-            mark = SCRIPT
+        if len(hyps) == 1:  # most have one target, and tuples cost
+            hyp = hyps[0]
+            text = decoded[position]
+            part: Part = ((text,), (hyp.score,))
+            position += 1
+            if hyp.finish != "eos":
+                mark = max(mark, _MARK_OF_FINISH[hyp.finish])
+            elif mark == OK and scripts.is_other(text, segment.target_ids[0]):
+                mark = SCRIPT
+        else:
+            end = position + len(hyps)
+            part = (tuple(decoded[position:end]), tuple([hyp.score for hyp in hyps]))
+            position = end
+            mark = max([mark, *[_MARK_OF_FINISH[hyp.finish] for hyp in hyps]])
+            if mark == OK and any(map(scripts.is_other, part[0], segment.target_ids)):
+                mark = SCRIPT
         _fill(segment, part, mark)
-        for twin in segment.twins or ():
-            _fill(twin, part, mark)
+        if segment.twins:
+            for twin in segment.twins:
+                _fill(twin, part, mark)
 
 
 def _fill(segment: Segment, part: Part, mark: int) -> None:

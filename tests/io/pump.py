@@ -39,7 +39,7 @@ def pump(source, target, options=OPTIONS, stop_after=None, change=str.upper, **h
             for record in rows.records(first + sink.num_rows, stop):
                 if done == stop_after:
                     return done
-                sink.write(translate(record, change))
+                sink.write_all([translate(record, change)])
                 done += 1
             sink.finish()
     return done

@@ -100,7 +100,7 @@ options = IoOptions("eng_Latn", ("fra_Latn",))
 source = open_source("-", options)
 sink = open_sink(None, source, options)
 for record in source.records():
-    sink.write(Translation(record, ((record.texts[0].upper(),),), ((None,),)))
+    sink.write_all([Translation(record, ((record.texts[0].upper(),),), ((None,),))])
     sink.flush()
 sink.finish()
 """

@@ -38,7 +38,8 @@ if not sink.is_finished:
     for record in source.records(sink.num_rows):
         texts = tuple(None if text is None else text.upper() for text in record.texts)
         status = "failed" if record.error else "ok"
-        sink.write(Translation(record, (texts, texts), ((None,), (None,)), status, record.error))
+        scores = ((None,), (None,))
+        sink.write_all([Translation(record, (texts, texts), scores, status, record.error)])
         if record.index % 61 == 0:
             time.sleep(0.001)
             sink.flush()

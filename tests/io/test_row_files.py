@@ -56,11 +56,11 @@ def test_nothing_follows_a_torn_row(tmp_path, monkeypatch):
     file = PartialFile(tmp_path / "out.txt", "strict")
     write = os.write
     monkeypatch.setattr(partial.os, "write", lambda fd, data: write(fd, data[:3]) and crash())
-    file.append("first\n")
+    file.extend(["first\n"])
     with pytest.raises(KeyboardInterrupt):
         file.flush()
     monkeypatch.undo()
-    file.append("second\n")
+    file.extend(["second\n"])
     with pytest.raises(InputError, match="cannot go on after a row that is written in part"):
         file.flush()
     file.close()
@@ -79,7 +79,7 @@ def test_stdout_that_is_full_is_one_line(tmp_path, monkeypatch):
     source = open_source(str(tmp_path / "in.txt"), OPTIONS)
     sink = open_sink("-", source, OPTIONS)
     for record in source.records():
-        sink.write(translate(record))
+        sink.write_all([translate(record)])
     monkeypatch.setattr(partial.os, "write", write)
     with pytest.raises(
         InputError, match=r"^stdout: cannot be written \(No space left on device\)$"
@@ -95,7 +95,7 @@ def test_a_closed_pipe_is_told_apart(tmp_path, monkeypatch):
     source = open_source(str(tmp_path / "in.txt"), OPTIONS)
     sink = open_sink("-", source, OPTIONS)
     for record in source.records():
-        sink.write(translate(record))
+        sink.write_all([translate(record)])
     monkeypatch.setattr(partial.os, "write", write)
     with pytest.raises(BrokenPipeError):
         sink.flush()
