@@ -233,7 +233,7 @@ def deliver(
     decoded = codec.decode([hyp.tokens for _, hyps in results for hyp in hyps])
     position = 0
     for segment, hyps in results:
-        mark = CUT if segment.is_cut else OK
+        mark = OK
         if len(hyps) == 1:  # most have one target, and tuples cost
             hyp = hyps[0]
             text = decoded[position]
@@ -264,7 +264,9 @@ def _fill(segment: Segment, part: Part, mark: int) -> None:
         # nobody can mend such a row, and those around it are as good as ever
         row.fail("the model's scores were not finite; --dtype float32 may help", ends_run=False)
         return
-    if mark == OK and segment.is_repeated:
+    if segment.is_cut:  # by itself: its twin may have been so short from the start
+        mark = CUT
+    elif mark == OK and segment.is_repeated:
         mark = REPEATED
     if mark > row.mark:
         row.mark = mark
