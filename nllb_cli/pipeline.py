@@ -186,7 +186,9 @@ class Translator:
             self._note(*self._placement.notes, *pool.notes)
             return pool
         if self._parameters is None:
-            self._parameters = load_model(self.fetch(), places[0], decode, self._options)
+            self._parameters = load_model(
+                self.fetch(), places[0], decode, self._options, num_tokens
+            )
             self._note(*self._placement.notes, *self._parameters.notes)
         return make_engine(self._parameters, decode, self._options, num_tokens)
 

@@ -126,19 +126,24 @@ def _lacks_bfloat16(device: str) -> bool:
 
 
 def load_model(
-    directory: Path, place: Place, decode: DecodeOptions, options: EngineOptions
+    directory: Path,
+    place: Place,
+    decode: DecodeOptions,
+    options: EngineOptions,
+    num_tokens: int = 0,
 ) -> Parameters:
     """Load the weights to where they stay, after a look whether they fit.
 
     Raises:
         DeviceError: they do not
+        ModelError: they are damaged, or have no rows for `num_tokens` ids of a tokeniser
     """
     device, dtype = torch.device(place.device), getattr(torch, place.dtype)
     if device.type == "cpu":
-        return load_parameters(directory, device, dtype)
+        return load_parameters(directory, device, dtype, num_tokens)
     _check_fit(read_config(directory), device, dtype, decode.beam_size, options)
     try:
-        return load_parameters(directory, device, dtype)
+        return load_parameters(directory, device, dtype, num_tokens)
     except torch.OutOfMemoryError as error:
         text = str(error).split(". ")[0]
         raise DeviceError(
@@ -206,7 +211,7 @@ def open_engine(
 ) -> tuple[Engine, list[str]]:
     """Load the model at a place; return an engine there, and the checkpoint's notes."""
     torch.set_num_threads(num_threads)
-    parameters = load_model(directory, place, decode, options)
+    parameters = load_model(directory, place, decode, options, num_tokens)
     return make_engine(parameters, decode, options, num_tokens), parameters.notes
 
 

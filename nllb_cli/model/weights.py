@@ -34,17 +34,26 @@ FOREIGN_NAMES = (
 REMEDY = "--model takes an NLLB-200 (dense) or M2M-100 checkpoint with float weights"
 
 
-def load_parameters(directory: Path, device: torch.device, dtype: torch.dtype) -> Parameters:
+def load_parameters(
+    directory: Path, device: torch.device, dtype: torch.dtype, num_tokens: int = 0
+) -> Parameters:
     """Return a checkpoint's tensors on `device` in `dtype`, fused and padded.
 
     The files are memory-mapped and copied slice by slice to where they stay: no second whole
     copy on the host. What a person should know about the checkpoint stands in `notes`.
+    The tokeniser's `num_tokens` ids must have rows in the embedding; further rows do no harm.
     """
     config = read_config(directory)
     stored = _known_tensors(directory, open_checkpoint(directory))
     notes: list[str] = []
     config = _fit_vocabulary(directory, config, stored, notes)
     _check_tensors(directory, config, stored)
+    if config.vocab_size < num_tokens:
+        raise ModelError(
+            f"{directory}: the tokeniser has {num_tokens:,} tokens, the weights have only "
+            f"{config.vocab_size:,} rows for them; use the tokeniser files that were saved with "
+            "these weights"
+        )
     if config.decoder_start_id != config.eos_id:
         notes.append(
             f"{directory}: the decoder starts with token {config.decoder_start_id} instead of "

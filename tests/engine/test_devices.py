@@ -159,8 +159,8 @@ def test_memory_that_this_process_holds_counts_as_free(tmp_path, gpus, monkeypat
     gpus((9, 0), free=400 << 20, reserved=4 * GIB)
     monkeypatch.setattr(devices, "load_parameters", lambda *where: where)
     place = Place("cuda:0", "float16")
-    loaded = load_model(tmp_path, place, DecodeOptions(), EngineOptions())
-    assert loaded == (tmp_path, torch.device("cuda:0"), torch.float16)
+    loaded = load_model(tmp_path, place, DecodeOptions(), EngineOptions(), 90)
+    assert loaded == (tmp_path, torch.device("cuda:0"), torch.float16, 90)
 
 
 def test_out_of_memory_while_loading_is_one_line(tmp_path, gpus, monkeypatch):
