@@ -1,6 +1,7 @@
 import csv
 import json
 import os
+import random
 import threading
 from collections import Counter
 
@@ -44,6 +45,28 @@ def run(jobs, io=IO, stop_after=None, window_rows=32, engine=None, **options):
         stream.close()
         made.close()
     return made
+
+
+ODD = (
+    *("Hello", "Где вокзал", "駅はどこですか", "مرحبا", "नमस्ते", "“q”", "e\u0301", "<unk>", "</s>"),
+    *("😆", "👨\u200d👩\u200d👧", "🇫🇷", "\u2028", "\u0085", "\x0b", "\x0c", "\x1c", "\r", "\0"),
+    *("\u00a0", "\t", "\u200b", " ", "  "),
+)
+
+
+def test_a_long_file_of_odd_lines_comes_out_as_it_was():
+    """The engine gives texts back, each with its number: a row lost or misplaced would show."""
+    chance = random.Random(1)
+    rows = []
+    for number in range(20_000):
+        if chance.random() < 0.05:
+            rows.append(chance.choice(["", " ", "\t", "\u3000\u00a0", "  \u2028 "]))
+        else:
+            rows.append(f" {number} {''.join(chance.choices(ODD, k=chance.randrange(9)))}.")
+    write("in.txt", "\n".join(rows) + "\n")
+    made = run([("in.txt", "out.txt")], window_rows=512)
+    assert read("out.txt") == read("in.txt")
+    assert made.progress.written == len(rows)
 
 
 def lines(count, start=0):

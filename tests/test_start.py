@@ -41,6 +41,19 @@ def test_help_and_version_import_nothing_heavy(words):
     assert "nllb" in done.stdout
 
 
+def test_a_run_on_a_cpu_does_not_wait_for_triton(tmp_path):
+    path = tmp_path / "in.txt"
+    path.write_text("Good morning.\n")
+    code = (
+        "import sys; from nllb_cli.cli import run; code = run(sys.argv[1:])\n"
+        "sys.exit(code or ' '.join({'triton', 'pyarrow'} & set(sys.modules)) or 0)"
+    )
+    words = ["translate", str(path), "--src", "eng_Latn", "--tgt", "fra_Latn", "--quiet"]
+    words += ["--device", "cpu"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Bonjour.\n", "")
+
+
 def complete(*words):
     environment = {
         **os.environ,

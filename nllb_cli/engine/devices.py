@@ -11,9 +11,6 @@ from pathlib import Path
 import torch
 
 from nllb_cli.engine.engine import PlainEngine
-from nllb_cli.engine.sizes import SlotPlan, in_gib, weight_bytes
-from nllb_cli.engine.slot_engine import SlotEngine
-from nllb_cli.engine.vocabulary import can_search_in_eight_bits
 from nllb_cli.engine.workers import EnginePool
 from nllb_cli.errors import DeviceError, UsageError
 from nllb_cli.model.config import ModelConfig, read_config
@@ -164,6 +161,10 @@ def make_engine(
         if device.type != "cpu":
             _log.warning("Triton is not installed, so %s runs much below its speed", device)
         return PlainEngine(parameters, decode, num_tokens, options.max_batch_rows)
+    # Triton comes with these, and a CPU need not wait for it
+    from nllb_cli.engine.sizes import SlotPlan
+    from nllb_cli.engine.slot_engine import SlotEngine
+
     config, dtype = parameters.config, parameters.lm_head.dtype
     available = _available_bytes(device, options.gpu_memory)
     taken = torch.cuda.memory_allocated(device) + _rough_bytes(config, device, dtype)
@@ -229,6 +230,8 @@ def _check_fit(
     options: EngineOptions,
 ) -> None:
     """Refuse a model whose weights and one slot do not fit, before anything is loaded."""
+    from nllb_cli.engine.sizes import SlotPlan, in_gib, weight_bytes
+
     plan = SlotPlan(config, beam_size, dtype.itemsize, budget_bytes=0)
     weights = weight_bytes(config, dtype.itemsize) + _rough_bytes(config, device, dtype)
     slots = plan.needed_bytes(plan.smallest(_SHORT_TARGET))
@@ -243,6 +246,8 @@ def _check_fit(
 
 def _rough_bytes(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> int:
     """Return what the eight-bit copy of lm_head takes, where the engine will have one."""
+    from nllb_cli.engine.vocabulary import can_search_in_eight_bits
+
     if not can_search_in_eight_bits(device, dtype):
         return 0
     return config.padded_vocab_size * (config.d_model + 4)

@@ -241,7 +241,7 @@ def deliver(
             position += 1
             if hyp.finish != "eos":
                 mark = max(mark, _MARK_OF_FINISH[hyp.finish])
-            elif mark == OK and scripts.is_other(text, segment.target_ids[0]):
+            elif scripts.is_other(text, segment.target_ids[0]):
                 mark = SCRIPT
         else:
             end = position + len(hyps)

@@ -5,7 +5,7 @@ import types
 import pytest
 import torch
 
-from nllb_cli.engine import devices
+from nllb_cli.engine import devices, slot_engine
 from nllb_cli.engine.devices import Place, choose_places, load_model, make_engine, open_engine
 from nllb_cli.engine.engine import PlainEngine
 from nllb_cli.errors import DeviceError, UsageError
@@ -199,7 +199,7 @@ def test_the_engine_on_a_gpu_has_slots_for_its_memory(tmp_path, gpus, monkeypatc
     make_checkpoint(tmp_path)
     parameters = load_model(tmp_path, Place("cpu", "float32"), DecodeOptions(), EngineOptions())
     made = []
-    monkeypatch.setattr(devices, "SlotEngine", lambda *arguments: made.append(arguments))
+    monkeypatch.setattr(slot_engine, "SlotEngine", lambda *arguments: made.append(arguments))
     gpus((9, 0), free=10 * GIB, reserved=2 * GIB)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: GIB)
     options = EngineOptions(gpu_memory=0.5, max_batch_rows=77)
