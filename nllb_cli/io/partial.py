@@ -161,11 +161,17 @@ class RowFile:
         self._pending.append(text)
 
     def extend(self, rows: Sequence[str]) -> None:
-        """Take rows with their ends."""
+        """Take rows with their ends; what goes out at once is little, so that much is safe."""
+        num_chars = self._pending_chars + sum(map(len, rows))
+        if num_chars > _PENDING_CHARS and len(rows) > 1:
+            middle = len(rows) // 2
+            self.extend(rows[:middle])
+            self.extend(rows[middle:])
+            return
         self._pending += rows
-        self._pending_chars += sum(map(len, rows))
+        self._pending_chars = num_chars
         self.num_rows += len(rows)
-        if self._pending_chars > _PENDING_CHARS:
+        if num_chars > _PENDING_CHARS:
             self.flush()
 
     def flush(self) -> None:
