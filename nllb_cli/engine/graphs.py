@@ -1,15 +1,20 @@
 """Run a decode step at a rung of the ladder: eagerly at first, then as a captured graph."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 
 CAPTURE_AFTER = 12
-"""Steps that want a rung before it is captured: a short job captures nothing."""
+"""Steps that want a rung before the first graph is captured: a short job captures nothing."""
 CAPTURE_BESIDE_LARGER = 32
-"""The same where a larger graph serves meanwhile: what it wastes, some milliseconds a step, adds up
-to a capture's 60 ms only then. The end of a job comes by every rung for a few steps each.
+"""The same, without a break, where a larger graph serves meanwhile: the end of a job comes by the
+narrow rungs for a few steps, and only a long end is worth the kernels that they compile.
+"""
+WIDE_ROWS = 128
+"""With so many rows or more, all rungs run the kernels of the largest. Where that one is captured,
+a smaller one is captured at once, for some milliseconds of the host: every end comes by it.
 """
 
 
@@ -25,12 +30,19 @@ def ladder(num_slots: int) -> list[int]:
 class GraphRunner:
     """Replays one captured decode step a rung; on a CPU every step is eager."""
 
-    def __init__(self, step: Callable[[int], None], num_slots: int, device: torch.device) -> None:
+    def __init__(
+        self, step: Callable[[int], None], num_slots: int, rows_per_slot: int, device: torch.device
+    ) -> None:
+        """`step` runs the first so many slots."""
         self.rungs = ladder(num_slots)
         self._step = step
+        self._rows_per_slot = rows_per_slot
         self._device = device
         self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
         self._num_wishes = dict.fromkeys(self.rungs, 0)
+        self._last_wish = 0
+        self._num_in_a_row = 0  # wishes for the last wish
+        self._stream: torch.cuda.Stream | None = None  # captures cannot run on the default one
         self._memory: Any = None  # the pool that all graphs share; they never run at once
 
     def rung(self, num_wanted: int) -> int:
@@ -41,10 +53,12 @@ class GraphRunner:
         """
         n = next((n for n in self.rungs if n >= num_wanted), self.rungs[-1])
         self._num_wishes[n] += 1
+        self._num_in_a_row = self._num_in_a_row + 1 if n == self._last_wish else 1
+        self._last_wish = n
         larger = min((size for size in self._graphs if size > n), default=None)
-        if n in self._graphs or larger is None or self._num_wishes[n] > CAPTURE_BESIDE_LARGER:
+        if n in self._graphs or larger is None or n * self._rows_per_slot >= WIDE_ROWS:
             return n
-        return larger
+        return n if self._num_in_a_row > CAPTURE_BESIDE_LARGER else larger
 
     def run(self, n: int) -> None:
         """Run one step over the first `n` places; `n` comes from `rung`."""
@@ -52,7 +66,8 @@ class GraphRunner:
             self._graphs[n].replay()
             return
         self._step(n)
-        if self._device.type == "cuda" and self._num_wishes[n] >= CAPTURE_AFTER:
+        is_worth_it = self._num_wishes[n] >= CAPTURE_AFTER or any(m > n for m in self._graphs)
+        if is_worth_it and self._device.type == "cuda":
             self._capture(n)
 
     def is_captured(self, n: int) -> bool:
@@ -60,10 +75,22 @@ class GraphRunner:
         return n in self._graphs
 
     def _capture(self, n: int) -> None:
-        # The eager steps before have compiled every kernel, so nothing but launches is recorded.
-        torch.cuda.synchronize(self._device)
+        """Record a step while the device works on what was launched before.
+
+        The eager step has compiled and loaded every kernel, so nothing but launches is recorded.
+        `torch.cuda.graph` would wait for the device and collect garbage first: 50 ms more.
+        """
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory):
-            self._step(n)
+        with torch.cuda.stream(self._stream):
+            graph.capture_begin(pool=self._memory, capture_error_mode="thread_local")
+            try:
+                self._step(n)
+            except BaseException:
+                with suppress(RuntimeError):  # a broken capture would hide what broke it
+                    graph.capture_end()
+                raise
+            graph.capture_end()
         self._memory = graph.pool()
         self._graphs[n] = graph

@@ -38,6 +38,8 @@ class SlotPlan:
             DeviceError: not even one slot fits
         """
         most = max(min(TARGET_ROWS // self.beam_size, TARGET_SLOTS), 1)
+        if most > 16:  # rows in sixteens: the kernels of all rungs are then the same
+            most -= most % 16
         if self.max_batch_rows is not None:
             most = min(most, self.max_batch_rows)
         shapes = [self._shape(num_slots, max_target_tokens) for num_slots in _slot_counts(most)]

@@ -159,7 +159,7 @@ class _SlotRun:
         lengths = torch.arange(shape.num_positions + 1).clamp(min=1).double()
         powers = lengths.pow(options.length_penalty).float().to(like.device)
         self._model = SlotModel(parameters, self._slots, vocabulary, powers, stopping, positions)
-        self._runner = GraphRunner(self._model.step, shape.num_slots, like.device)
+        self._runner = GraphRunner(self._model.step, shape.num_slots, shape.beam_size, like.device)
         self._pool = RowPool(shape.pool_rows)
         self._pool.take(2)  # idle slots read these
         self._encode_tokens = encode_tokens(shape.num_slots)

@@ -109,7 +109,9 @@ def _self_attention_kernel(
     table_ptr = indirection_ptr + (slot * K + beam[:, None, None]) * T  # [R, 1, 1]
     k_slot_ptr = k_ptr + slot * slot_stride
     v_slot_ptr = v_ptr + slot * slot_stride
-    source = tl.load(table_ptr + 1 + lane, mask=(1 + lane < T) & is_kept, other=0)
+    source = tl.zeros([BLOCK_R, BLOCK_W, BLOCK_T], tl.uint8)  # a single beam needs no table
+    if K > 1:
+        source = tl.load(table_ptr + 1 + lane, mask=(1 + lane < T) & is_kept, other=0)
     for start in tl.range(1, length, BLOCK_W * BLOCK_T, num_stages=NUM_STAGES):
         position = start + lane
         is_cached = (position < length) & is_kept  # [R, W, BLOCK_T]
@@ -117,9 +119,9 @@ def _self_attention_kernel(
         offset = offset[:, :, :, None] + head_offset[:, None, None, :]  # [R, W, BLOCK_T, D]
         k = tl.load(k_slot_ptr + offset, mask=is_cached[:, :, :, None], other=0.0)
         v = tl.load(v_slot_ptr + offset, mask=is_cached[:, :, :, None], other=0.0)
-        # the next tile's table entries travel while this one is worked on
-        position += BLOCK_W * BLOCK_T
-        source = tl.load(table_ptr + position, mask=(position < length) & is_kept, other=0)
+        if K > 1:  # the next tile's table entries travel while this one is worked on
+            position += BLOCK_W * BLOCK_T
+            source = tl.load(table_ptr + position, mask=(position < length) & is_kept, other=0)
         score = tl.sum(q[:, None, None, :] * k.to(tl.float32), axis=3)  # [R, W, BLOCK_T]
         score = tl.where(is_cached, score, -3.0e38)  # below the first `best`: its weight is 0
         new_best = tl.maximum(best, tl.max(score, axis=2))

@@ -117,9 +117,11 @@ def compile_layers(dtype: torch.dtype) -> None:
     table, k, v = torch.zeros(8, K, 5, dtype=torch.uint8), pool[:, 1, 0], pool[:, 1, 1]
     norm.add_layer_norm_triton(x, x, x[0], x[0])
     norm.embed_layer_norm_triton(zeros, zeros, x, x, 32.0, x[0], x[0])
-    self_attention.self_decode_attention_triton(
-        qkv, cache, cache, table, zeros, k, v, zeros, zeros, K
-    )
+    for beams in (K, 1):
+        self_attention.self_decode_attention_triton(
+            qkv[: 8 * beams], cache[:, :, :beams], cache[:, :, :beams],
+            table[:, :beams].contiguous(), zeros, k, v, zeros, zeros, beams,
+        )  # fmt: skip
     for use_dot in (False, True):
         arguments = (x, k, v, zeros, zeros, zeros, K)
         cross_attention.cross_decode_attention_triton(*arguments, use_dot=use_dot)

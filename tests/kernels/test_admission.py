@@ -1,18 +1,21 @@
 """Waiting entries take free slots: the kernel against its twin."""
 
+from functools import partial
+
+import pytest
 import torch
 
 from nllb_cli.kernels import admission
 from tests.kernels.search_world import World
 
 
-def test_kernel_does_what_its_twin_does(device):
+@pytest.mark.parametrize("block", [4, 1024])  # in several turns, and in one
+def test_kernel_does_what_its_twin_does(block, device):
+    run = partial(admission.admit_triton, block=block)
     worlds = [World(9, 11, 3, 6, [5] * 9, device) for _ in range(2)]
     generator = torch.Generator().manual_seed(0)
     for _ in range(6):
-        for world, admit in zip(
-            worlds, (admission.admit_reference, admission.admit_triton), strict=True
-        ):
+        for world, admit in zip(worlds, (admission.admit_reference, run), strict=True):
             admit(world.state, world.source, world.queue, world.io)
         for parts in ("state", "source", "queue", "io"):
             for expected, actual in zip(*(getattr(w, parts) for w in worlds), strict=True):

@@ -16,6 +16,7 @@ WIDE = (
     "_add_layer_norm_kernel",
     "_embed_layer_norm_kernel",
     "_self_attention_kernel",
+    "_self_attention_kernel",  # of one beam
     "_cross_attention_rows_kernel",
     "_cross_attention_dot_kernel",
     "_encoder_attention_kernel",
