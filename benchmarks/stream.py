@@ -34,7 +34,7 @@ class EchoEngine:
         while not source.is_exhausted:
             batch = source.take(wait=True)
             for segment in batch.segments if batch else []:
-                yield segment, (Hypothesis(segment.source_tokens[1:-1], -1.0, "eos"),)
+                yield segment, (Hypothesis(segment.source_tokens, -1.0, "eos"),)
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -70,7 +70,7 @@ class LabelCodec:
 
     def decode(self, sequences: list[list[int]]) -> list[str]:
         """Return the texts."""
-        return [self._texts.pop(tokens[0]) for tokens in sequences]
+        return [self._texts.pop(tokens[1]) for tokens in sequences]
 
 
 def write_lines(path: Path, num_rows: int) -> None:

@@ -5,6 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -193,16 +194,17 @@ class JobRun:
             first = max(first, start - start % BLOCK_ROWS)
         else:
             first = start
-        progress.source = opened.source
-        for record in opened.source.records(first, stop):
-            record.input = source
-            if record.index < start:
-                record.is_done = True
-            else:
-                opened.num_read += 1
-                progress.read += 1
+        progress.current = opened
+        records = source.records(first, stop)
+        for record in islice(records, start - first):
+            record.input, record.is_done = source, True
             yield record
-        progress.source = None
+        for record in records:
+            record.input = source
+            opened.num_read += 1
+            yield record
+        progress.current = None
+        progress.read_before += opened.num_read
         progress.bytes_read += opened.source.num_bytes or 0
 
     def _start(self, job: Job) -> _OpenJob | None:
@@ -273,13 +275,14 @@ class JobRun:
 class Progress:
     """How far a run is, in rows and bytes."""
 
-    read: int = 0
+    read_before: int = 0
+    """Rows of the inputs that are read to their end."""
     written: int = 0
     resumed: int = 0
     """Rows that earlier runs had written."""
     bytes_read: int = 0
     """Of the inputs that are read to their end."""
-    source: Source | None = None
+    current: _OpenJob | None = None
     """The input that is being read."""
     is_read: bool = False
     """True once all inputs are read, so that the total is known."""
@@ -303,11 +306,13 @@ class Progress:
         """All rows: counted, else estimated from the bytes read so far, else None."""
         if self._num_rows is not None:
             return self._num_rows
-        rows = self.read + self.resumed
+        rows, num_bytes = self.read_before + self.resumed, self.bytes_read
         if self.is_read:
             return rows
-        source = self.source
-        num_bytes = self.bytes_read + (source.bytes_read if source is not None else 0)
+        current = self.current
+        if current is not None:
+            rows += current.num_read
+            num_bytes += current.source.bytes_read
         if not self._num_bytes or not num_bytes:
             return None
         return max(rows, rows * self._num_bytes // num_bytes)

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -82,15 +82,14 @@ class Prefetch(Generic[T]):
         return not self._thread.is_alive()
 
     def _pop(self, max_items: int) -> list[T]:
-        ready = self._ready
-        taken: list[T] = []
-        for _ in range(min(max_items, len(ready))):
-            item = ready.popleft()
-            if item is None:
-                self._num_ends_taken += 1
-                break
-            taken.append(item)
-        return taken
+        ready, popleft = self._ready, self._ready.popleft
+        taken = [popleft() for _ in range(min(max_items, len(ready)))]
+        if self._num_ends > self._num_ends_taken and None in taken:
+            end = taken.index(None)
+            ready.extendleft(reversed(taken[end + 1 :]))
+            del taken[end:]
+            self._num_ends_taken += 1
+        return cast(list[T], taken)
 
     def _wait(self, wanted: int, timeout_s: float | None) -> None:
         if timeout_s is not None and timeout_s <= 0:
@@ -114,9 +113,10 @@ class Prefetch(Generic[T]):
         ready = self._ready
         try:
             for item in self._items:
+                if item is None:
+                    self._num_ends += 1  # before it can be taken
                 ready.append(item)
                 if item is None:
-                    self._num_ends += 1
                     self._hand_over()
                 if len(ready) >= self._notify_at:
                     self._hand_over()

@@ -245,20 +245,18 @@ class Stream:
         stats = self.stats
         stats.engine_waited_s = self._batches.waited_s
         stats.source_tokens += sum([len(segment.source_tokens) for segment, _ in results])
-        num_tokens = 0
-        for segment, hypotheses in results:
-            for hypothesis in hypotheses:
-                num_tokens += len(hypothesis.tokens) + 1
-                if hypothesis.finish == "invalid":
-                    self._num_invalid += 1
-                elif not self._is_sound and segment.source_tokens:
-                    self._is_sound = True
-        stats.target_tokens += num_tokens
-        if not self._is_sound and self._num_invalid >= MAX_INVALID_AT_FIRST:
-            self._refuse_broken_model()
+        num_tokens = [len(hypothesis.tokens) for _, found in results for hypothesis in found]
+        stats.target_tokens += sum(num_tokens) + len(num_tokens)
+        if not self._is_sound:
+            self._refuse_broken_model(results)
 
-    def _refuse_broken_model(self) -> None:
-        if self._options.on_error == "fail":
+    def _refuse_broken_model(self, results: list[Finished]) -> None:
+        finishes = [hypothesis.finish for _, found in results for hypothesis in found]
+        num_invalid = finishes.count("invalid")
+        self._num_invalid += num_invalid
+        self._is_sound = num_invalid < len(finishes)
+        is_broken = not self._is_sound and self._num_invalid >= MAX_INVALID_AT_FIRST
+        if is_broken and self._options.on_error == "fail":
             raise ModelError(
                 f"of {self._num_invalid} rows none had finite scores: the model is damaged, or its "
                 "values are too large for the number format (--dtype float32 is the widest)"
@@ -268,23 +266,24 @@ class Stream:
         """Take the finished rows from the front."""
         order, marks = self._order, self.stats.marks
         ready: list[Translation] = []
-        num_chars = 0
+        num_chars = num_ok = 0
         failed = None
-        while order:
-            row = order[0]
-            if row.num_waiting:
-                break
-            order.popleft()
+        while order and not order[0].num_waiting:
+            row = order.popleft()
             num_chars += row.num_chars
             if row.ends_run and self._options.on_error == "fail":
                 failed = row
                 break
             translation = join(row)
+            ready.append(translation)
+            if row.mark == OK:
+                num_ok += 1
+                continue
             marks[MARKS[row.mark]] += 1
             if row.mark > OK:
                 self.stats.note(translation, MARKS[row.mark])
                 self.stats.unknown_tokens += row.num_unknown
-            ready.append(translation)
+        marks[MARKS[OK]] += num_ok
         self.stats.rows += len(ready)
         self._closed_chars += num_chars
         yield ready

@@ -15,6 +15,10 @@ def read(blocks: Iterator[Block], options: IoOptions) -> Iterator[Record]:
     """Yield one record a line; its origin is the line's end."""
     source, targets = options.source_lang, options.target_langs
     for block in blocks:
+        if block.is_plain:
+            for index, row in enumerate(block.rows, block.first):
+                yield Record(index, (row,), source, targets, "\n")
+            continue
         last = block.first + len(block.rows) - 1 if block.is_open else -1
         for index, row in enumerate(block.rows, block.first):
             if index == last:

@@ -30,6 +30,8 @@ class Block:
     """True if the last row has no LF, which only the last of a file can be."""
     errors: dict[int, str] = field(default_factory=dict)
     """What is wrong with the row of this index."""
+    is_plain: bool = False
+    """True if every row ends with LF alone and nothing is wrong with any."""
 
 
 class ByteInput:
@@ -162,7 +164,8 @@ def _block(data: bytes, first: int) -> Block:
         rows, errors = _decode_rows(data, first)
     if not is_open:
         rows.pop()
-    return Block(first, rows, is_open, errors)
+    is_plain = not is_open and not errors and b"\r\n" not in data
+    return Block(first, rows, is_open, errors, is_plain)
 
 
 def _decode_rows(data: bytes, first: int) -> tuple[list[str], dict[int, str]]:

@@ -13,7 +13,8 @@ from nllb_cli.options import BLOCK_ROWS
 from nllb_cli.records import Batch, Input, Record, Segment
 from nllb_cli.text.open_rows import OpenRow
 
-_Key = tuple[tuple[int, ...], tuple[int, ...]]
+_Seen = dict[str | None, Segment]
+"""What was read of one source language into the same targets, by its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class Window:
         self._max_rows = min(limits.first_window_rows, limits.window_rows)
         self._number = 0
         self._segments: list[Segment] = []
-        self._seen: dict[_Key, Segment] = {}
+        self._seen: dict[tuple[str, tuple[int, ...]], _Seen] = {}
         self._block = -1
         self._input: Input | None = None
 
@@ -76,28 +77,36 @@ class Window:
         """
         number, segments = self._number, self._segments
         num_done = num_chars = 0
+        source_lang: str | None = None
+        target_ids: tuple[int, ...] = ()
         for row in rows:
             record = row.record
             if record.index // BLOCK_ROWS != self._block or record.input is not self._input:
                 self._enter_block(record)
-            if record.is_done:
-                num_done += 1
-                for segment in row.segments:
-                    self._seen.setdefault(_key(segment), segment)
-                continue
-            num_chars += row.num_chars
-            row.window = number
+                source_lang = None
             for segment in row.segments:
-                key = _key(segment)
-                first = self._seen.setdefault(key, segment)
+                if record.source_lang is not source_lang or segment.target_ids is not target_ids:
+                    source_lang, target_ids = record.source_lang, segment.target_ids
+                    seen = self._seen.setdefault((source_lang, target_ids), {})
+                text = record.texts[segment.text_index]
+                if segment.num_parts > 1:
+                    text = _part(segment)
+                first = seen.setdefault(text, segment)
+                if record.is_done:
+                    continue
                 if first is not segment:
                     segment.is_repeated = True
                     if first.row.window == number:
                         first.twins = first.twins or []
                         first.twins.append(segment)
                         continue
-                    self._seen[key] = segment
+                    seen[text] = segment
                 segments.append(segment)
+            if record.is_done:
+                num_done += 1
+                continue
+            num_chars += row.num_chars
+            row.window = number
             row.segments = ()
         self.num_chars += num_chars
         self.num_rows += len(rows) - num_done
@@ -118,9 +127,11 @@ class Window:
         self._seen = {}
 
 
-def _key(segment: Segment) -> _Key:
-    """What makes two segments of a run the same; their limits follow from their lengths."""
-    return tuple(segment.source_tokens), segment.target_ids
+def _part(segment: Segment) -> str:
+    """The text of a segment that is a part of one."""
+    row: OpenRow = segment.row
+    assert row.parts is not None
+    return row.parts[segment.text_index].texts[segment.part]
 
 
 def bucketed(segments: Iterable[Segment], limits: Limits) -> list[Batch]:

@@ -31,15 +31,22 @@ class Scripts:
         """`languages` are codes to ids; one whose script is not known is never wrong."""
         tables: dict[tuple[str, ...], _Table] = {}
         self._tables: dict[int, _Table] = {}
+        self.ascii_ids: set[int] = set()
+        """Languages of which no text in ASCII is in another script."""
         for language in describe(languages):
             words = _FIRST_WORDS.get(language.script.split(" ")[0])
             if words is not None:
                 self._tables[language.id] = tables.setdefault(words, _Table(words))
+            if words is None or "LATIN" in words:
+                self.ascii_ids.add(language.id)
 
     def is_other(self, text: str, target_id: int) -> bool:
-        """Whether most letters of a translation are of another script than its language's."""
+        """Whether most letters of a translation are of another script than its language's.
+
+        Need not be asked of ASCII in a language of `ascii_ids`.
+        """
         table = self._tables.get(target_id)
-        if table is None or len(text) < MIN_LETTERS or (table.is_latin and text.isascii()):
+        if table is None or len(text) < MIN_LETTERS:
             return False
         letters = text.translate(table)
         return len(letters) >= MIN_LETTERS and 2 * letters.count(_WRONG) > len(letters)
@@ -49,7 +56,6 @@ class _Table(dict[int, str]):
     """Whether a character is a letter of the script; filled as characters are met."""
 
     def __init__(self, first_words: tuple[str, ...]) -> None:
-        self.is_latin = "LATIN" in first_words
         self._first_words = first_words
 
     def __missing__(self, code: int) -> str:

@@ -97,18 +97,11 @@ _Place = int | tuple[int, int]
 
 
 class _Pending:
-    """Texts that are tokenised in one call."""
+    """Texts that are tokenised in one call, and where they come from."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
-        self.owners: list[OpenRow] = []
-        self.places: list[_Place] = []
-
-    def add(self, text: str, row: OpenRow, place: _Place) -> None:
-        """Let a text wait (`Splitter.split` does the same by itself, for speed)."""
-        self.texts.append(text)
-        self.owners.append(row)
-        self.places.append(place)
+        self.places: list[tuple[OpenRow, _Place]] = []
 
 
 class Splitter:
@@ -121,6 +114,8 @@ class Splitter:
         self._normalize = Normalizer(rules.normalize, codec.knows)
         self._cuts = rules.emoji == "keep"
         self._target_ids: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._last_langs: tuple[str, ...] = ()  # the last row's, and their tokens
+        self._last_ids: tuple[int, ...] = ()
         self._languages: dict[str, str] = {}
         self._max_source_tokens = rules.max_source_tokens + NUM_SPECIALS
         self._limits = [
@@ -143,74 +138,87 @@ class Splitter:
             for text in record.texts:
                 if text and not text.isspace():
                     row.num_chars += len(text)
-                    if record.source_lang != last_lang:
+                    if record.source_lang is not last_lang:
                         last_lang = record.source_lang
-                        texts = pending.setdefault(last_lang, _Pending())
+                        waiting = pending.setdefault(last_lang, _Pending())
+                        texts, places = waiting.texts, waiting.places
                     if text.isascii():
-                        texts.texts.append(text)
-                        texts.owners.append(row)
-                        texts.places.append(text_index)
+                        texts.append(text)
+                        places.append((row, text_index))
                     else:
-                        self._add_text(texts, text, row, text_index)
+                        self._add_text(waiting, text, row, text_index)
                 text_index += 1  # noqa: SIM113 (enumerate costs a tuple a text)
-        for source_lang, texts in pending.items():
-            try:
-                encoded = self._codec.encode(texts.texts, self._code(source_lang))
-            except UsageError as error:
-                for row in texts.owners:
-                    row.fail(str(error))
-                continue
-            for row, place, tokens in zip(texts.owners, texts.places, encoded, strict=True):
-                if row.error is None and len(tokens) > NUM_SPECIALS:
-                    self._add(row, place, tokens)
+        for source_lang, waiting in pending.items():
+            self._encode(source_lang, waiting)
         return rows
 
-    def _add_text(self, texts: "_Pending", text: str, row: OpenRow, text_index: int) -> None:
+    def _encode(self, source_lang: str, waiting: _Pending) -> None:
+        """Tokenise the texts of a language and give their rows segments."""
+        try:
+            encoded = self._codec.encode(waiting.texts, self._code(source_lang))
+        except UsageError as error:
+            for row, _ in waiting.places:
+                row.fail(str(error))
+            return
+        add, unk_id, max_tokens = self._add, self._unk_id, self._max_source_tokens
+        for (row, place), tokens in zip(waiting.places, encoded, strict=True):
+            num_tokens = len(tokens)
+            if row.error is not None or num_tokens <= NUM_SPECIALS:
+                continue
+            is_cut = num_tokens > max_tokens
+            if is_cut:
+                if self._rules.too_long == "error":
+                    row.fail(_too_long(num_tokens - NUM_SPECIALS, max_tokens - NUM_SPECIALS))
+                    continue
+                tokens = self._codec.cut(tokens, max_tokens)
+            if unk_id in tokens:
+                row.num_unknown += tokens.count(unk_id)
+                row.mark = max(row.mark, UNKNOWN)
+            add(row, place, tokens, is_cut)
+
+    def _add_text(self, waiting: _Pending, text: str, row: OpenRow, text_index: int) -> None:
         """Let a text wait for its tokens: as a whole, or its words between emoji."""
         parts = cut_at_emoji(text) if self._cuts else None
         if parts is None:
-            texts.add(self._normalize(text), row, text_index)
+            waiting.texts.append(self._normalize(text))
+            waiting.places.append((row, text_index))
             return
         row.mark = max(row.mark, COPIED)
         row.parts = row.parts or {}
         row.parts[text_index] = Parts(parts)
         for part in range(0, len(parts), 2):
             if any(map(str.isalnum, parts[part])):
-                texts.add(self._normalize(parts[part]), row, (text_index, part))
+                waiting.texts.append(self._normalize(parts[part]))
+                waiting.places.append((row, (text_index, part)))
 
-    def _add(self, row: OpenRow, place: "_Place", tokens: list[int]) -> None:
+    def _add(self, row: OpenRow, place: _Place, tokens: list[int], is_cut: bool) -> None:
         record = row.record
-        is_cut = False
-        if len(tokens) > self._max_source_tokens:
-            is_cut = True
-            if self._rules.too_long == "error":
-                row.fail(_too_long(len(tokens) - NUM_SPECIALS, self._rules.max_source_tokens))
-                return
-            tokens = self._codec.cut(tokens, self._max_source_tokens)
-        target_ids = self._target_ids.get(record.target_langs)
-        if target_ids is None:
+        if record.target_langs is not self._last_langs:
             try:
-                codes = [self._code(name) for name in record.target_langs]
+                self._last_ids = self._ids_of(record.target_langs)
             except UsageError as error:
                 row.fail(str(error))
                 return
-            target_ids = tuple([self._codec.languages[code] for code in codes])
-            self._target_ids[record.target_langs] = target_ids
-        if self._unk_id in tokens:
-            row.num_unknown += tokens.count(self._unk_id)
-            row.mark = max(row.mark, UNKNOWN)
+            self._last_langs = record.target_langs
         part, num_parts = 0, 1
         if isinstance(place, tuple):
             place, part = place
             assert row.parts is not None
             num_parts = len(row.parts[place].texts)
             row.parts[place].num_waiting += 1
-        limit = self._limits[len(tokens)]
         segment = Segment(
-            record, place, part, num_parts, tokens, target_ids, limit, is_cut, row=row
-        )
+            record, place, part, num_parts, tokens, self._last_ids, self._limits[len(tokens)],
+            is_cut, False, None, row,
+        )  # fmt: skip
         row.segments = (*row.segments, segment) if row.segments else (segment,)
         row.num_waiting += 1
+
+    def _ids_of(self, target_langs: tuple[str, ...]) -> tuple[int, ...]:
+        """Language tokens; always the same object for the same languages."""
+        if target_langs not in self._target_ids:
+            codes = [self._code(name) for name in target_langs]
+            self._target_ids[target_langs] = tuple([self._codec.languages[c] for c in codes])
+        return self._target_ids[target_langs]
 
     def _code(self, name: str) -> str:
         """The model's code for a language as a row names it."""
@@ -241,7 +249,9 @@ def deliver(
             position += 1
             if hyp.finish != "eos":
                 mark = max(mark, _MARK_OF_FINISH[hyp.finish])
-            elif scripts.is_other(text, segment.target_ids[0]):
+            elif (
+                not text.isascii() or segment.target_ids[0] not in scripts.ascii_ids
+            ) and scripts.is_other(text, segment.target_ids[0]):
                 mark = SCRIPT
         else:
             end = position + len(hyps)
@@ -260,14 +270,15 @@ def _fill(segment: Segment, part: Part, mark: int) -> None:
     row: OpenRow = segment.row
     if row.error is not None:
         return
-    if mark == FAILED:
-        # nobody can mend such a row, and those around it are as good as ever
-        row.fail("the model's scores were not finite; --dtype float32 may help", ends_run=False)
-        return
-    if segment.is_cut:  # by itself: its twin may have been so short from the start
-        mark = CUT
-    elif mark == OK and segment.is_repeated:
-        mark = REPEATED
+    if mark != OK or segment.is_cut or segment.is_repeated:
+        if mark == FAILED:
+            # nobody can mend such a row, and those around it are as good as ever
+            row.fail("the model's scores were not finite; --dtype float32 may help", ends_run=False)
+            return
+        if segment.is_cut:  # by itself: its twin may have been so short from the start
+            mark = CUT
+        elif mark == OK:
+            mark = REPEATED
     if mark > row.mark:
         row.mark = mark
     row.num_waiting -= 1
@@ -292,7 +303,8 @@ def join(row: OpenRow) -> Translation:
     if len(record.texts) == 1 and part is not None and row.error is None:
         texts, scores = part
         if len(texts) == 1:
-            return Translation(record, (texts,), (scores,), row.status)
+            status = "ok" if row.mark == OK else row.status
+            return Translation(record, (texts,), (scores,), status)
     return _joined(row)
 
 

@@ -68,6 +68,14 @@ def test_other_target_is_not_a_repeat(split):
     assert [segment.twins for segment in segments_of(window.empty())] == [None, None, None]
 
 
+def test_a_repeat_is_found_among_rows_of_other_languages(split):
+    window = Window(Limits())
+    for index, target in enumerate(("fra_Latn", "deu_Latn", "fra_Latn", "deu_Latn")):
+        window.add(split(["a"], index, (target,)))
+    segments = segments_of(window.empty())
+    assert [[twin.record.index for twin in segment.twins] for segment in segments] == [[2], [3]]
+
+
 def test_repeat_of_an_emptied_window_goes_again_and_is_marked(split):
     window = Window(Limits())
     window.add(split(["a"]))
