@@ -132,7 +132,7 @@ def test_equals_a_plain_program(beam_size, early_stopping):
 
 
 def test_a_search_takes_no_more_steps_than_it_needs():
-    # Case G7: with early_stopping "false" a short sentence must not run to its limit.
+    # With early_stopping "false" a short sentence must not run to its limit.
     for seed in range(5):
         model = TableModel(seed, 12, eos_bonus=2.0)
         rule = SearchRule(EOS, 1.0, "false")

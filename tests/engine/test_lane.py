@@ -95,7 +95,7 @@ def test_infinite_weights_end_rows_as_invalid(model):
 
 
 def test_the_cache_follows_beams_that_swap_at_every_step(model):
-    """Case G3: scores that make each beam go on from another one at every step."""
+    """Scores that make each beam go on from another one at every step."""
     lane = make_lane(model, beam_size=3)
     steps = []
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from nllb_cli.engine.sizes import SlotPlan, encode_tokens, in_gib, weight_bytes
+from nllb_cli.engine.sizes import TARGET_ROWS, SlotPlan, encode_tokens, in_gib, weight_bytes
 from nllb_cli.engine.slots import Slots
 from nllb_cli.errors import DeviceError
 from nllb_cli.model.config import ModelConfig
@@ -50,6 +50,13 @@ def test_deeper_targets_and_wider_beams_mean_fewer_slots():
     assert len(set(by_depth)) == 4
     by_beam = [plan(beam_size=beam, gib=4).shape(127).num_slots for beam in range(1, 33)]
     assert by_beam == sorted(by_beam, reverse=True)
+
+
+def test_a_step_has_as_many_rows_at_every_beam():
+    for beam_size in range(2, 33):
+        num_rows = plan(beam_size=beam_size, gib=100).shape(127).num_slots * beam_size
+        assert 0.87 * TARGET_ROWS <= num_rows <= TARGET_ROWS
+        assert num_rows % 16 == 0
 
 
 @pytest.mark.parametrize("limit", [1, 127, 128, 255, 519, 520, 1000])

@@ -9,13 +9,16 @@ import torch
 from nllb_cli.engine import slot_engine as slot_engine_file
 from nllb_cli.engine.engine import PlainEngine
 from nllb_cli.engine.forward import SlotModel
+from nllb_cli.engine.lane import Lane
 from nllb_cli.engine.sizes import SlotPlan
 from nllb_cli.engine.slot_engine import SlotEngine
 from nllb_cli.engine.slots import Slots
 from nllb_cli.errors import DeviceError
+from nllb_cli.model.hub import BUNDLED_MODEL
 from nllb_cli.model.weights import load_parameters
 from nllb_cli.options import DecodeOptions
 from nllb_cli.records import Batch
+from nllb_cli.text.tokenizer import load_tokenizer
 from tests.engine.parity import ListSource, make_segments, translate
 from tests.reference import make_checkpoint
 
@@ -199,3 +202,65 @@ def test_a_failed_or_abandoned_call_leaves_nothing_behind(parameters, monkeypatc
     with pytest.raises(RuntimeError, match="broken"):
         translate(engine, first)
     assert_same(translate(engine, second), expected)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3, 8, 10, 11, 15, 16, 17, 31, 32])
+def test_every_width_gives_the_plain_engines_tokens(parameters, beam_size):
+    options = DecodeOptions(beam_size)
+    segments = random_segments(4, seed=beam_size, longest=9, limit=12)
+    expected = translate(PlainEngine(parameters, options, 95), segments)
+    assert_same(translate(slot_engine(parameters, options), segments), expected)
+
+
+def count_steps(monkeypatch, owner, engine, segment):
+    """How many decode steps a segment alone takes, and its hypothesis."""
+    steps = []
+    step = owner.step
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, "step", lambda *args: steps.append(1) or step(*args))
+        ((found,),) = translate(engine, [segment])
+    return len(steps), found
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_a_short_sentence_takes_no_more_steps_than_its_search(monkeypatch, beam_size):
+    """The host learns late that all is done, but by no more than its lag."""
+    parameters = load_parameters(BUNDLED_MODEL, torch.device("cpu"), torch.float32)
+    tokenizer = load_tokenizer(BUNDLED_MODEL)
+    options = DecodeOptions(beam_size)
+    num_tokens = parameters.config.vocab_size
+    slots = slot_engine(parameters, options, num_tokens=num_tokens)
+    plain = PlainEngine(parameters, options, num_tokens)
+    for text in ("Hello.", "Where is the station?"):
+        (row,) = tokenizer.encode([text], "eng_Latn")
+        (segment,) = make_segments([row], (tokenizer.language_id("fra_Latn"),), [200])
+        num_plain, expected = count_steps(monkeypatch, Lane, plain, segment)
+        num_slots, found = count_steps(monkeypatch, SlotModel, slots, segment)
+        assert found.tokens == expected.tokens
+        assert found.finish == "eos"
+        assert len(found.tokens) + 1 <= num_plain < 30
+        assert num_slots <= num_plain + slot_engine_file._LAG + 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("engine", ["plain", "slots"])
+def test_large_activations_give_finite_scores_or_marked_rows(tmp_path, dtype, engine):
+    """A layer of fifty times the usual size: more than float16 holds, not more than the others."""
+    make_checkpoint(tmp_path, seed=3, heads=2, encoder_layers=2, decoder_layers=2)
+    parameters = load_parameters(tmp_path, torch.device("cpu"), dtype)
+    for layer in (parameters.encoder_layers[0], parameters.decoder_layers[0]):
+        layer.fc1.weight.mul_(50)
+        layer.fc2.weight.mul_(50)
+    options = DecodeOptions(4)
+    made = PlainEngine(parameters, options, 95)
+    if engine == "slots":
+        made = slot_engine(parameters, options)
+    found = translate(made, random_segments(9, seed=4))
+    assert [len(hypotheses) for hypotheses in found] == [len(LANGUAGES)] * 9
+    for hypothesis in (h for hypotheses in found for h in hypotheses):
+        if dtype != torch.float16:
+            assert hypothesis.finish in ("eos", "length")
+        if hypothesis.finish == "invalid":
+            assert hypothesis.tokens == []
+        else:
+            assert math.isfinite(hypothesis.score)

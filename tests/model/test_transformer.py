@@ -38,7 +38,6 @@ def test_positions_equal_transformers(width):
 
 @pytest.mark.parametrize("num_positions", [1023, 1024, 1025, 2049, 5000])
 def test_the_position_table_grows(num_positions):
-    # Case G12.
     positions = PositionTable(ModelConfig(128, 8, 1, 1, 1, 1, 4, 4), torch.zeros(1))
     before = positions.rows(3).clone()
     assert positions.rows(num_positions).shape[0] > num_positions
