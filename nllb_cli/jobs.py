@@ -13,7 +13,7 @@ from typing import Any
 from nllb_cli.errors import UsageError
 from nllb_cli.io.formats import Sink, Source, open_sink, open_source, targets_of
 from nllb_cli.io.merge import merge
-from nllb_cli.io.partial import Mode, is_complete
+from nllb_cli.io.partial import Mode, check_target, is_complete, unwritable
 from nllb_cli.io.rows import STDIN
 from nllb_cli.options import BLOCK_ROWS, IoOptions
 from nllb_cli.plan import Job
@@ -112,8 +112,8 @@ class JobRun:
             NllbError: the first of them.
         """
         for job in self.jobs:
-            if self._options.mode == "new" and job.output not in (None, STDIN):
-                self._refuse_existing(str(job.output))
+            if job.output not in (None, STDIN):
+                self._check_output(str(job.output))
             source = open_source(job.input, self.io, self._options.format)
             if self._options.mode == "resume" and job.output not in (None, STDIN):
                 self._note_if_complete(job, targets_of(str(job.output), source, self.io))
@@ -155,9 +155,12 @@ class JobRun:
                     yield record
             source.close()
 
-    def _refuse_existing(self, output: str) -> None:
+    def _check_output(self, output: str) -> None:
         for target in self.io.target_langs or ("",):
             path = Path(output.replace("{tgt}", target))
+            check_target(path, self._options.makes_folders)
+            if self._options.mode != "new":
+                continue
             if path.exists():
                 raise UsageError(f"{path}: exists; choose another name or --overwrite")
             if path.with_name(path.name + ".part.json").exists():
@@ -212,7 +215,11 @@ class JobRun:
         source = open_source(job.input, options.io, options.format)
         first_row, _ = options.slice.bounds(source)
         if options.makes_folders and job.output is not None:
-            os.makedirs(os.path.dirname(job.output), exist_ok=True)
+            folder = os.path.dirname(job.output)
+            try:
+                os.makedirs(folder, exist_ok=True)
+            except OSError as error:
+                raise unwritable(folder, error) from None
         sink = open_sink(job.output, source, options.io, options.mode, self.settings, first_row)
         if sink.is_finished:
             self.num_skipped += 1

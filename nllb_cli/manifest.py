@@ -98,22 +98,30 @@ def check_record(path: str) -> None:
         InputError: it cannot.
     """
     folder = os.path.dirname(path) or "."
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        return  # a pipe or device: whether it takes anything shows when it is written to
     if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         reason = "a folder" if os.path.isdir(path) else f"{folder} is no folder to write to"
         raise InputError(f"--record {path}: cannot be written ({reason})")
 
 
 def write_record(path: str, content: Mapping[str, Any]) -> None:
-    """Write the record of a run; a crash leaves the old one or the new one."""
-    temporary = f"{path}.tmp"
+    """Write the record of a run; a crash leaves the old one or the new one.
+
+    What is no file, such as a pipe or `/dev/stderr`, is written to as it is.
+    """
+    is_direct = os.path.exists(path) and not os.path.isfile(path)
+    temporary = path if is_direct else f"{path}.tmp"
     try:
         with open(temporary, "w", encoding="utf-8") as file:
             json.dump(content, file, indent=1, ensure_ascii=False)
             file.write("\n")
-        os.replace(temporary, path)
+        if not is_direct:
+            os.replace(temporary, path)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
+        if not is_direct:
+            with contextlib.suppress(OSError):
+                os.remove(temporary)
         raise InputError(f"{path}: cannot be written ({error.strerror})") from None
 
 

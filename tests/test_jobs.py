@@ -96,6 +96,16 @@ def test_several_inputs_go_to_their_outputs():
     assert sorted(os.listdir("out")) == [f"{n}.txt" for n in range(len(sizes))]
 
 
+@pytest.mark.parametrize("output", ["file/1.txt", "file/deeper/1.txt"])
+def test_an_output_folder_that_is_a_file_is_refused_before_anything_is_done(output):
+    write("in/1.txt", "x\n")
+    write("file", "what it holds\n")
+    job_run = JobRun([Job("in/1.txt", output)], JobOptions(IO, makes_folders=True))
+    with pytest.raises(UsageError, match="file: is no folder"):
+        job_run.check()
+    assert read("file") == "what it holds\n"
+
+
 @pytest.mark.parametrize("size", [0, 1])
 def test_more_small_inputs_than_can_be_open(size):
     jobs = [(f"in/{n}.txt", f"out/{n}.txt") for n in range(150)]

@@ -1,6 +1,7 @@
 """What a run is made of: marks that change with what they stand for."""
 
 import json
+import os
 
 import pytest
 
@@ -46,6 +47,18 @@ def test_a_record_is_written_whole_or_not(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
     with pytest.raises(InputError, match=r"absent.*cannot be written"):
         manifest.write_record(str(tmp_path / "absent" / "run.json"), {})
+
+
+def test_a_record_into_a_pipe_leaves_it_a_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    manifest.check_record(str(pipe))
+    manifest.write_record(str(pipe), {"rows": 3})
+    assert json.loads(os.read(read, 1000)) == {"rows": 3}
+    os.close(read)
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 def test_a_record_tells_that_another_run_made_a_complete_output(tmp_path):

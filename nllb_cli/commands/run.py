@@ -98,13 +98,15 @@ def _with_languages(choices: Choices, translator: Translator, reporter: Reporter
         raise UsageError("--src is needed: the language of the text, such as eng_Latn")
     if not choices.target_langs and io.target_field is None:
         raise UsageError("--tgt is needed: the language to translate into, such as fra_Latn")
-    codes = []
-    for name in [choices.source_lang, *choices.target_langs]:
-        found = translator.language(name) if name else None
-        codes.append(found.code if found else "")
-        if found and not found.is_literal:
-            reporter.say(f"language {name} is {found.code}")
-    return replace(io, source_lang=codes[0], target_langs=tuple(codes[1:]))
+    names = [choices.source_lang, *choices.target_langs]
+    found = {name: translator.language(name) for name in names if name}
+    for name, resolution in found.items():
+        if not resolution.is_literal:
+            reporter.say(f"language {name} is {resolution.code}")
+    source, *targets = [found[name].code if name else "" for name in names]
+    if source in targets and io.source_field is None and io.target_field is None:
+        reporter.say(f"--src and --tgt are both {source}: the model words each row anew")
+    return replace(io, source_lang=source, target_langs=tuple(targets))
 
 
 class _Run:

@@ -41,7 +41,7 @@ class Partial:
         """True if rows of an earlier run are to be kept."""
         self._settings = settings
         for target in targets:
-            _check_target(target)
+            check_target(target)
         if mode == "overwrite":
             self._forget()
         found = read_sidecar(self.sidecar)
@@ -124,12 +124,24 @@ def part_of(target: Path) -> Path:
     return target.with_name(target.name + ".part")
 
 
-def _check_target(target: Path) -> None:
-    """Refuse a target that cannot be written whatever happens."""
-    if not target.parent.is_dir():
-        raise UsageError(f"{target.parent}: no such folder; make it first")
+def check_target(target: Path, makes_folders: bool = False) -> None:
+    """Refuse a target that cannot be written whatever happens.
+
+    Raises:
+        UsageError: it is no file, or its folder is missing or none.
+        InputError: the system does not say.
+    """
+    folder = target.parent
+    while makes_folders and not os.path.lexists(folder):
+        folder = folder.parent
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise UsageError(f"{folder}: is no folder; choose another name")
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder; make it first")
     if target.is_dir():
         raise UsageError(f"{target}: is a folder; name a file in it")
+    if target.exists() and not target.is_file():  # a device would be replaced by a file
+        raise UsageError(f"{target}: is no file; leave -o out and write > {target}")
     try:
         part_of(target).exists()
     except OSError as error:

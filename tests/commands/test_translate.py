@@ -19,6 +19,15 @@ def test_lines_go_to_stdout_and_quiet_says_nothing(tmp_path, capfd):
     assert (code, out) == (0, "Bonjour.\n\nMerci.")
 
 
+def test_a_language_into_itself_is_said_once(tmp_path, capfd):
+    source = tmp_path / "in.txt"
+    source.write_text("Hello.\n")
+    assert cli.run(["translate", str(source), "--src", "en", "--tgt", "en"]) == 0
+    told = capfd.readouterr().err
+    assert told.count("language en is eng_Latn") == 1
+    assert told.count("--src and --tgt are both eng_Latn") == 1
+
+
 def test_slices_and_shards(tmp_path, capfd):
     path = tmp_path / "in.txt"
     path.write_text("One.\n\n\nThank you.\n\n")
