@@ -7,6 +7,8 @@ from nllb_cli.errors import UsageError
 
 EarlyStopping = Literal["false", "true", "never"]
 OnError = Literal["fail", "keep"]
+ON_ERROR: tuple[OnError, ...] = ("fail", "keep")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 MAX_BEAM_SIZE = 32
 BLOCK_ROWS = 4096
 """Repeated rows are looked for within aligned blocks of this many rows of an input."""
@@ -49,7 +51,7 @@ class EngineOptions:
     """At most this many segments are decoded together (None: what memory allows)."""
 
     def __post_init__(self) -> None:
-        if self.dtype not in ("auto", "float32", "bfloat16", "float16"):
+        if self.dtype not in DTYPES:
             raise UsageError(f"--dtype {self.dtype}: choose auto, float32, bfloat16 or float16")
         if not 0.05 <= self.gpu_memory <= 1.0:
             raise UsageError(f"--gpu-memory {self.gpu_memory}: choose a share from 0.05 to 1.0")
@@ -79,7 +81,7 @@ class IoOptions:
     """Whether CSV and TSV use double quotes; if not, a quote is a letter like others."""
 
     def __post_init__(self) -> None:
-        if self.on_error not in ("fail", "keep"):
+        if self.on_error not in ON_ERROR:
             raise UsageError(f"--on-error {self.on_error}: choose fail or keep")
         if not self.fields or not all(self.fields):
             raise UsageError("--field: name at least one field, and none of them empty")

@@ -1,8 +1,11 @@
 """The options of the commands, each named once."""
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
+
+from nllb_cli.options import DTYPES, ON_ERROR
 
 _ROWS = "Rows and columns"
 _MODEL = "Model and device"
@@ -10,6 +13,16 @@ _SEARCH = "Search"
 _TEXT = "Text"
 _RUN = "Long runs"
 _SHOW = "What is shown"
+
+
+def _among(*choices: str) -> Callable[[str], list[str]]:
+    """What the shell completes an option's value to."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [choice for choice in choices if choice.startswith(incomplete)]
+
+    return complete
+
 
 Inputs = Annotated[
     list[str],
@@ -39,6 +52,7 @@ Format = Annotated[
     typer.Option(
         metavar="NAME",
         help="lines, jsonl, parquet, csv or tsv; without it, by the suffix, and lines for stdin.",
+        autocompletion=_among("lines", "jsonl", "parquet", "csv", "tsv"),
         rich_help_panel=_ROWS,
     ),
 ]
@@ -99,6 +113,7 @@ OnError = Annotated[
     typer.Option(
         metavar="WHAT",
         help="At a bad row: fail, or keep (an empty translation, an error text, exit code 1).",
+        autocompletion=_among(*ON_ERROR),
         rich_help_panel=_ROWS,
     ),
 ]
@@ -146,6 +161,7 @@ Device = Annotated[
         metavar="NAME",
         help="auto, cpu, cuda or cuda:N; several with commas, or all, share the rows; "
         "auto is the first GPU, else the CPU.",
+        autocompletion=_among("auto", "cpu", "cuda", "all"),
         rich_help_panel=_MODEL,
     ),
 ]
@@ -154,6 +170,7 @@ Dtype = Annotated[
     typer.Option(
         metavar="NAME",
         help="auto, float32, bfloat16 or float16; auto is bfloat16 on a GPU, float32 on a CPU.",
+        autocompletion=_among(*DTYPES),
         rich_help_panel=_MODEL,
     ),
 ]
@@ -183,7 +200,10 @@ LengthPenalty = Annotated[
 EarlyStopping = Annotated[
     str,
     typer.Option(
-        metavar="WHEN", help="false, true or never, as in transformers.", rich_help_panel=_SEARCH
+        metavar="WHEN",
+        help="false, true or never, as in transformers.",
+        autocompletion=_among("false", "true", "never"),
+        rich_help_panel=_SEARCH,
     ),
 ]
 MaxSourceTokens = Annotated[
@@ -211,6 +231,7 @@ TooLong = Annotated[
     typer.Option(
         metavar="WHAT",
         help="A longer source: error (it is a bad row), or cut (its beginning is translated).",
+        autocompletion=_among("error", "cut"),
         rich_help_panel=_SEARCH,
     ),
 ]
@@ -221,6 +242,7 @@ Normalize = Annotated[
         metavar="WHAT",
         help="Make plain what the vocabulary lacks, such as curly quotes (auto), all punctuation "
         "(plain), or what it lacks of composed letters (nfc); off: nothing.",
+        autocompletion=_among("auto", "plain", "nfc", "off"),
         rich_help_panel=_TEXT,
     ),
 ]
@@ -229,6 +251,7 @@ Emoji = Annotated[
     typer.Option(
         metavar="WHAT",
         help="keep: emoji stay where they are; model: it gets them as text.",
+        autocompletion=_among("keep", "model"),
         rich_help_panel=_TEXT,
     ),
 ]
