@@ -93,6 +93,37 @@ def refuse_fields_of_lines(jobs: list[Job], format: str | None, options: IoOptio
             raise UsageError(f"{flag}: lines have no fields; --format says what the input is")
 
 
+def refuse_own_files(jobs: list[Job], record: str | None, log: str | None) -> None:
+    """Refuse a record or log that would be written into an input, an output or one another.
+
+    Raises:
+        UsageError: names the option.
+    """
+    for flag, path in (("--record", record), ("--log-json", log)):
+        if path is None or (os.path.exists(path) and not os.path.isfile(path)):
+            continue
+        for job in jobs:
+            if _is_same(path, job.input):
+                raise UsageError(f"{flag} {path}: this is an input; choose another name")
+            if job.output not in (None, STDIN) and _belongs_to(path, str(job.output)):
+                raise UsageError(f"{flag} {path}: this is an output; choose another name")
+    if (
+        record
+        and log
+        and _is_same(record, log)
+        and (os.path.isfile(log) or not os.path.exists(log))
+    ):
+        raise UsageError(f"--record and --log-json: both are {record}; choose two names")
+
+
+def _belongs_to(path: str, output: str) -> bool:
+    """Whether a file is an output for some target, its statuses, or its unfinished form."""
+    names = [output, output.replace(".{tgt}", "") + ".status"]
+    forms = "|".join(re.escape(os.path.realpath(name)).replace(r"\{tgt\}", ".+") for name in names)
+    is_named = re.fullmatch(rf"(?:{forms})(?:\.part(?:\.json)?)?", os.path.realpath(path))
+    return is_named is not None or _is_same(path, output)
+
+
 def _find(inputs: list[str], format: str | None, output_dir: str | None) -> Iterator[_Input]:
     for name in inputs:
         if name == STDIN:
@@ -184,4 +215,6 @@ def _refuse_same_output(jobs: list[Job]) -> None:
 
 
 def _is_same(path: str, other: str) -> bool:
+    if os.path.isfile(path) and os.path.isfile(other) and os.path.samefile(path, other):
+        return True  # under two names
     return os.path.realpath(path) == os.path.realpath(other)

@@ -4,7 +4,7 @@ import pytest
 
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.options import IoOptions
-from nllb_cli.plan import Job, plan, refuse_fields_of_lines
+from nllb_cli.plan import Job, plan, refuse_fields_of_lines, refuse_own_files
 
 
 @pytest.fixture
@@ -141,3 +141,26 @@ def test_what_is_not_there_is_named(tree, name, message):
     os.mkdir("empty")
     with pytest.raises(InputError, match=message):
         plan([name], None, "out")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.txt", "link.txt", "hard.txt", "o.fra_Latn.txt", "o.txt.status", "o.fra_Latn.txt.part"],
+)
+def test_a_record_or_log_is_no_input_or_output(tree, name):
+    os.symlink("a.txt", "link.txt")
+    os.link("a.txt", "hard.txt")
+    jobs = [Job("a.txt", "o.{tgt}.txt")]
+    for record, log in ((name, None), (None, name)):
+        with pytest.raises(UsageError, match=f"{name}: this is an (in|out)put"):
+            refuse_own_files(jobs, record, log)
+    with pytest.raises(UsageError, match="choose two names"):
+        refuse_own_files(jobs, "run.json", "./run.json")
+    refuse_own_files(jobs, "run.json", "log.json")
+    refuse_own_files(jobs, os.devnull, os.devnull)
+
+
+def test_an_output_is_not_its_input_under_another_name(tree):
+    os.link("a.txt", "hard.txt")
+    with pytest.raises(UsageError, match="this is the input"):
+        plan(["a.txt"], "hard.txt", None)

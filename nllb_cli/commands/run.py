@@ -13,11 +13,11 @@ from nllb_cli.commands.dry import dry_run
 from nllb_cli.commands.ends import Ends, resume_command
 from nllb_cli.commands.reporter import Reporter
 from nllb_cli.commands.words import plural
-from nllb_cli.errors import ExitCode, UsageError
+from nllb_cli.errors import ExitCode, NllbError, UsageError
 from nllb_cli.jobs import JobOptions, JobRun, Slice
 from nllb_cli.options import DecodeOptions, EngineOptions, IoOptions
 from nllb_cli.pipeline import Translator
-from nllb_cli.plan import plan, refuse_fields_of_lines
+from nllb_cli.plan import Job, plan, refuse_fields_of_lines, refuse_own_files
 from nllb_cli.records import Translation
 from nllb_cli.stream import PAUSE_S, Stream, StreamOptions
 from nllb_cli.text.segments import SplitRules
@@ -50,6 +50,7 @@ class Choices:
 
 def run(choices: Choices) -> int:
     """Translate everything and return the exit code."""
+    _refuse_own_files(choices)
     shows_bar = not (choices.output in (None, "-") and not choices.output_dir and _is_terminal())
     with Reporter(choices.is_quiet, choices.log_json, shows_bar) as reporter:
         engine = choices.engine
@@ -64,13 +65,7 @@ def run(choices: Choices) -> int:
         for note in translator.notes:
             reporter.say(note)
         io = _with_languages(choices, translator, reporter)
-        jobs = plan(
-            choices.inputs,
-            choices.output,
-            choices.output_dir,
-            format=choices.format,
-            has_file_per_target=len(io.target_langs) > 1,
-        )
+        jobs = _plan(choices)
         refuse_fields_of_lines(jobs, choices.format, io)
         rules = translator.rules(choices.max_source_tokens, choices.text)
         job_run = JobRun(
@@ -85,6 +80,26 @@ def run(choices: Choices) -> int:
             dry_run(translator, job_run, choices.decode, options)
             return ExitCode.OK
         return _Run(choices, translator, job_run, options, reporter).run()
+
+
+def _plan(choices: Choices) -> list[Job]:
+    return plan(
+        choices.inputs,
+        choices.output,
+        choices.output_dir,
+        format=choices.format,
+        has_file_per_target=len(choices.target_langs) > 1,
+    )
+
+
+def _refuse_own_files(choices: Choices) -> None:
+    """Before the log is opened, which may be an input."""
+    if choices.record is not None or choices.log_json is not None:
+        try:
+            jobs = _plan(choices)
+        except NllbError:
+            return  # is told in its turn
+        refuse_own_files(jobs, choices.record, choices.log_json)
 
 
 def _is_terminal() -> bool:

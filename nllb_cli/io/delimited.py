@@ -2,7 +2,7 @@
 
 Fields are cut as Python's `csv` module cuts them (a quote counts at the start of a field, a doubled
 quote inside quotes is one, text after the closing quote belongs to the field), and rows end at LF
-outside quotes only. With `--no-quotes` a quote is a letter and each line a row.
+outside quotes only.
 - A blank line is a row and passes as it is.
 - A row shorter than the header is filled up, so that new columns stand under their names; a longer
   one is a bad row, which keeps the fields under names and has the others in its error text.
@@ -67,7 +67,7 @@ class Dialect:
             if line is None or size > MAX_ROW_BYTES:
                 raise InputError(
                     f"{place}: a quote is opened and never closed;"
-                    " close it, or read quotes as letters with --no-quotes"
+                    " close it, or write a quote that is a letter twice, in a field in quotes"
                 )
             is_open = self._is_open(line.body, True)
             bodies.append(line.body + (line.end if is_open else ""))

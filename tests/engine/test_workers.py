@@ -249,8 +249,9 @@ def children():
 
 
 SCRIPT = """
-    import sys, time
+    import signal, sys, time
     from pathlib import Path
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     sys.path.insert(0, {root!r})
     from nllb_cli.engine.workers import EnginePool
     from tests.engine.parity import ListSource, make_segments
