@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -68,9 +69,11 @@ def main() -> None:
     """Run the command line and end the process."""
     code = run()
     try:
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # it was closed before we came
-                stream.flush()
+        if sys.stdout is not None:  # it was closed before we came
+            sys.stdout.flush()
+        with suppress(OSError):  # nobody can be told
+            if sys.stderr is not None:
+                sys.stderr.flush()
     except BrokenPipeError:
         end_now(ExitCode.PIPE_CLOSED)
     if any(thread.name.startswith("nllb-") for thread in threading.enumerate()):
@@ -80,7 +83,8 @@ def main() -> None:
 
 
 def _say(text: str) -> None:
-    typer.echo(f"nllb: {text}", err=True)
+    with suppress(OSError):  # the exit code says it too
+        typer.echo(f"nllb: {text}", err=True)
 
 
 def _usage(error: BaseException) -> str:

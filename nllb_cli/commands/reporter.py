@@ -5,6 +5,7 @@ import logging
 import sys
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from time import monotonic
 from types import TracebackType
@@ -22,6 +23,11 @@ RATE_S = 20.0
 MOMENT_S = 0.5
 LOG_S = 10.0
 MAX_BAD_ROWS_SHOWN = 10
+
+
+def _is_terminal() -> bool:
+    """Whether somebody looks at stderr, which may be closed."""
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 class _Ear(logging.Handler):
@@ -42,7 +48,7 @@ class Reporter:
     def __init__(self, is_quiet: bool, log_file: str | None, shows_bar: bool) -> None:
         self._is_quiet = is_quiet
         self._live: Any = None
-        self._shows_bar = shows_bar and not is_quiet and sys.stderr.isatty()
+        self._shows_bar = shows_bar and not is_quiet and _is_terminal()
         self._log: IO[bytes] | None = None
         if log_file is not None:
             try:
@@ -79,7 +85,8 @@ class Reporter:
         if self._live is not None:
             self._live.console.print(f"nllb: {text}", markup=False, highlight=False, soft_wrap=True)
         else:
-            typer.echo(f"nllb: {text}", err=True)
+            with suppress(OSError):  # nobody can be told, and the rows matter more
+                typer.echo(f"nllb: {text}", err=True)
 
     def event(self, name: str, **values: Any) -> None:
         """Write an event into the log."""

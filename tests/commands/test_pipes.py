@@ -63,3 +63,13 @@ def test_head_takes_three_lines_and_the_command_ends_silently(tmp_path, unbuffer
     assert done.stdout.decode().split("\n") == ["Bonjour.", "Merci.", "Bonjour.", "141", ""]
     (line,) = (tmp_path / "errors").read_text().splitlines()
     assert "small bundled model" in line
+
+
+@pytest.mark.parametrize("closes", ["2>&-", "2>/dev/full"])
+def test_rows_come_out_where_nobody_can_be_told(tmp_path, closes):
+    (tmp_path / "in.txt").write_text("Hello.\n\nThank you.\n")
+    languages = "--src en --tgt fr"  # not literal, so that there is something to tell
+    command = f"{sys.executable} -m nllb_cli translate in.txt {languages} -o out.txt {closes}"
+    result = subprocess.run(command, shell=True, cwd=tmp_path, check=False)
+    assert result.returncode == 0
+    assert (tmp_path / "out.txt").read_text().count("\n") == 3
