@@ -71,15 +71,21 @@ def main() -> None:
     try:
         if sys.stdout is not None:  # it was closed before we came
             sys.stdout.flush()
-        with suppress(OSError):  # nobody can be told
-            if sys.stderr is not None:
-                sys.stderr.flush()
     except BrokenPipeError:
         end_now(ExitCode.PIPE_CLOSED)
+    _flush_stderr()
     if any(thread.name.startswith("nllb-") for thread in threading.enumerate()):
         # one hangs in a read or in the model, which the interpreter's own end would disturb
         end_now(code)
     sys.exit(code)
+
+
+def _flush_stderr() -> None:
+    try:
+        if sys.stderr is not None:
+            sys.stderr.flush()
+    except OSError:  # nobody can be told; the interpreter would try again and exit with 120
+        sys.stderr = None
 
 
 def _say(text: str) -> None:
