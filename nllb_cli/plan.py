@@ -10,12 +10,11 @@ from pathlib import Path
 from nllb_cli.errors import InputError, NllbError, UsageError
 from nllb_cli.io.compression import without_suffix
 from nllb_cli.io.formats import format_of
+from nllb_cli.io.partial import UNFINISHED
 from nllb_cli.io.rows import STDIN
 from nllb_cli.options import IoOptions
 
 _MAGIC = "*?["
-_UNFINISHED = re.compile(r"\.part(\.json(\.tmp)?|\.gz|\.bz2|\.xz|\.zst)?$")
-"""What a run of ours that is not complete has left: rows, sidecar, a file half packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def _in_folder(folder: str, format: str | None, output_dir: str | None) -> Itera
         )
         for file in sorted(files):
             path = os.path.join(root, file)
-            if file.startswith(".") or _UNFINISHED.search(file):
+            if file.startswith(".") or UNFINISHED.search(file):
                 continue
             if format is not None or _has_known_suffix(path):
                 num_found += 1

@@ -9,6 +9,7 @@ with a compression suffix is packed at the end.
 import contextlib
 import fcntl
 import os
+import re
 import select
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,8 @@ Mode = Literal["new", "overwrite", "resume"]
 Measure = Callable[[Path, int | None], tuple[int, int]]
 """Returns the complete rows of a partial file, at most so many, and the bytes they take."""
 
+UNFINISHED = re.compile(r"\.part(\.json(\.tmp)?|\.gz|\.bz2|\.xz|\.zst)?$")
+"""What a run of ours that is not complete has left: rows, sidecar, a file half packed."""
 _PENDING_CHARS = 1 << 18
 _SYNC_S = 30.0
 
@@ -128,9 +131,12 @@ def check_target(target: Path, makes_folders: bool = False) -> None:
     """Refuse a target that cannot be written whatever happens.
 
     Raises:
-        UsageError: it is no file, or its folder is missing or none.
+        UsageError: it is no file or named as unfinished ones are, or its folder is missing or none.
         InputError: the system does not say.
     """
+    found = UNFINISHED.search(target.name)
+    if found is not None:  # another output's run would take it for its own
+        raise UsageError(f"{target}: unfinished outputs end in {found[0]}; choose another name")
     folder = target.parent
     while makes_folders and not os.path.lexists(folder):
         folder = folder.parent
