@@ -1,5 +1,6 @@
 """Inputs to outputs: many files as one stream of records, each translation into its own file."""
 
+import logging
 import os
 import threading
 from collections import deque
@@ -19,6 +20,7 @@ from nllb_cli.options import BLOCK_ROWS, IoOptions
 from nllb_cli.plan import Job
 from nllb_cli.records import Record, Translation
 
+_log = logging.getLogger("nllb")
 MAX_OPEN_JOBS = 64
 FLUSH_S = 1.0
 
@@ -91,6 +93,8 @@ class JobRun:
         self.io = options.io
         self.jobs = jobs
         self._options = options
+        self._left_out: list[str] = []
+        """Inputs that --skip leaves nothing of, each with its number of rows."""
         self._open: deque[_OpenJob] = deque()
         self._places = threading.Semaphore(MAX_OPEN_JOBS)
         self._flushed = monotonic()
@@ -143,7 +147,9 @@ class JobRun:
                 num_rows = source.count_rows()
                 start, stop = self._options.slice.bounds(source)
                 yield job, max(min(num_rows, num_rows if stop is None else stop) - start, 0)
+                self._note_if_left_out(source)
             source.close()
+        self._tell_left_out()
 
     def sample(self) -> Iterator[Record]:
         """Yield the records of all inputs that can be read again; nothing is written."""
@@ -185,6 +191,7 @@ class JobRun:
                 opened.is_read = True
             if number % (MAX_OPEN_JOBS // 2) == 0:
                 yield None
+        self._tell_left_out()
         self.progress.is_read = True
 
     def _records_of(self, opened: _OpenJob) -> Iterator[Record]:
@@ -206,9 +213,29 @@ class JobRun:
             record.input = source
             opened.num_read += 1
             yield record
+        if opened.num_read + opened.sink.num_rows == 0:
+            self._note_if_left_out(source)
         progress.current = None
         progress.read_before += opened.num_read
         progress.bytes_read += opened.source.num_bytes or 0
+
+    def _note_if_left_out(self, source: Source) -> None:
+        skip, limit = self._options.slice.skip, self._options.slice.limit
+        if not skip or limit == 0:
+            return
+        if source.num_bytes is None:  # of a pipe nothing else is known
+            self._left_out.append(f"{source.name}: has no more than {skip:,} rows")
+        elif source.count_rows() <= skip:
+            num_rows = source.count_rows()
+            rows = "1 row" if num_rows == 1 else f"{num_rows:,} rows"
+            self._left_out.append(f"{source.name}: has {rows}")
+
+    def _tell_left_out(self) -> None:
+        if not self._left_out:
+            return
+        first, *others = self._left_out
+        more = f"; so with {len(others):,} more inputs" if others else ""
+        _log.warning("%s, and --skip %d leaves all out%s", first, self._options.slice.skip, more)
 
     def _start(self, job: Job) -> _OpenJob | None:
         options = self._options

@@ -235,6 +235,28 @@ def test_skip_and_limit_cut_each_input():
     assert read("d.out") == ""
 
 
+@pytest.mark.parametrize("suffix", [".txt", ".csv", ".parquet"])
+def test_an_input_that_skip_leaves_nothing_of_is_told(suffix, caplog):
+    for name in "abc":
+        if suffix == ".parquet":
+            pq.write_table(pa.table({"text": ["x"] * 3}), name + suffix)
+        else:
+            with open(name + suffix, "w") as file:
+                file.write("text\n" * (suffix == ".csv") + "x\n" * 3)
+    jobs = [(name + suffix, name) for name in "abc"]
+    run(jobs[:1], slice=Slice(skip=2))
+    run(jobs[:1], mode="overwrite", slice=Slice(skip=4, limit=0))
+    run(jobs[:1], mode="overwrite", slice=Slice(skip=2, shard=(1, 4)))
+    assert caplog.messages == []
+    run(jobs[:1], mode="overwrite", slice=Slice(skip=3))
+    assert caplog.messages == [f"a{suffix}: has 3 rows, and --skip 3 leaves all out"]
+    run(jobs, mode="overwrite", slice=Slice(skip=9, shard=(1, 2)))
+    told = f"a{suffix}: has 3 rows, and --skip 9 leaves all out; so with 2 more inputs"
+    assert caplog.messages[1:] == [told]
+    list(JobRun([Job(*job) for job in jobs], JobOptions(IO, slice=Slice(skip=9))).count())
+    assert caplog.messages[2:] == [told]
+
+
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "1/3/3"])
 def test_a_shard_that_is_none_is_refused(text):
     with pytest.raises(UsageError, match=r"--shard .*: write I/N"):

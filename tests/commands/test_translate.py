@@ -38,6 +38,15 @@ def test_slices_and_shards(tmp_path, capfd):
     assert "".join(shards) == whole
 
 
+def test_rows_that_are_all_skipped_are_told(tmp_path, capfd):
+    path = tmp_path / "in.txt"
+    path.write_text("Hello.\n")
+    assert cli.run(["translate", str(path), "--src", "en", "--tgt", "fr", "--skip", "5"]) == 0
+    shown = capfd.readouterr()
+    assert shown.out == ""
+    assert f"nllb: {path}: has 1 row, and --skip 5 leaves all out\n" in shown.err
+
+
 def test_targets_and_fields_of_each_row(tmp_path, capfd):
     path = tmp_path / "in.jsonl"
     path.write_text('{"t": "Thank you.", "to": "spa_Latn"}\n{"t": "Thank you."}\n')
