@@ -2,6 +2,7 @@
 
 A row ends at LF and nowhere else: U+2028, U+0085, VT, FF, FS and a lone CR stay inside it. A CR
 before the LF is left on the row; the format decides. One leading byte-order mark is dropped.
+Of another kind of file the first bytes tell, and it is refused as a whole.
 Bytes that are no UTF-8 become U+FFFD and the row is named in `Block.errors`.
 """
 
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 
 from nllb_cli.errors import InputError
 from nllb_cli.io.compression import CHUNK_BYTES, decompress, suffix_of
+from nllb_cli.io.magic import MAGIC_BYTES, refuse_no_text
 
 MAX_ROW_BYTES = 1 << 26
 STDIN = "-"
@@ -124,8 +126,9 @@ def line_chunks(source: ByteInput) -> Iterator[bytes]:
         cut = chunk.rfind(b"\n") + 1
         pieces.append(chunk[:cut] if cut else chunk)
         size += len(pieces[-1])
-        if cut or (is_start and size > len(BOM)):
-            pieces, size, is_start = _without_bom(pieces, size, is_start)
+        if is_start and (cut or size >= MAGIC_BYTES):
+            pieces, size = _begun(pieces, source.name)
+            is_start = False
         if cut:
             if size:
                 yield b"".join(pieces)
@@ -135,17 +138,18 @@ def line_chunks(source: ByteInput) -> Iterator[bytes]:
                 f"{source.name}: a row of more than {MAX_ROW_BYTES >> 20} MiB;"
                 " is it text with one row a line?"
             )
-    pieces, size, _ = _without_bom(pieces, size, is_start)
+    if is_start:
+        pieces, size = _begun(pieces, source.name)
     if size:
         yield b"".join(pieces)
 
 
-def _without_bom(pieces: list[bytes], size: int, is_start: bool) -> tuple[list[bytes], int, bool]:
-    if not is_start:
-        return pieces, size, False
+def _begun(pieces: list[bytes], name: str) -> tuple[list[bytes], int]:
+    """Return a file's first bytes without a byte-order mark, and their number."""
     data = b"".join(pieces)
+    refuse_no_text(data, name)
     data = data.removeprefix(BOM)
-    return [data], len(data), False
+    return [data], len(data)
 
 
 def _skip_lines(data: bytes, num_lines: int) -> bytes:
