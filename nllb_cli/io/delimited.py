@@ -8,9 +8,12 @@ outside quotes only.
   one is a bad row, which keeps the fields under names and has the others in its error text.
 - A quote that is never closed ends the run whatever --on-error says: the rows after it are lost
   in it.
+- A row's place is the line of the file on which it begins; the header is on line 1.
 """
 
 import re
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +39,8 @@ class Row:
     end: str
     """LF, CRLF or nothing."""
     error: str | None = None
+    line: int = 0
+    """Line of the file on which it begins, from 1."""
 
 
 class Dialect:
@@ -52,9 +57,9 @@ class Dialect:
             InputError: a quote is never closed.
         """
         lines = _lines(found)
-        for number, row in enumerate(lines, 1):
+        for row in lines:
             if self.quotes and '"' in row.body and self._is_open(row.body, False):
-                self._close(row, lines, f"{name}: row {number}, the header counted")
+                self._close(row, lines, f"{name}:{row.line}")
             yield row
 
     def _close(self, row: Row, lines: Iterator[Row], place: str) -> None:
@@ -134,7 +139,8 @@ def _lines(found: Iterator[Block]) -> Iterator[Row]:
             end = "" if index == last else "\n"
             if line.endswith("\r"):
                 line, end = line[:-1], "\r" + end
-            yield Row(line, end, block.errors.get(index) if block.errors else None)
+            error = block.errors.get(index) if block.errors else None
+            yield Row(line, end, error, index + 1)
 
 
 class Table:
@@ -260,6 +266,8 @@ class DelimitedSource(RowSource):
         super().__init__(path, options, format)
         self._dialect = Dialect(DELIMITERS[format], options.quotes)
         self._rows: Iterator[Row] | None = self._all_rows(self._input)
+        self._shifts = array("q", [2])  # from a row's index to its line, as rows of lines go by
+        self._shifted = array("q", [0])  # the first index of each shift
         if path != STDIN:
             self.table  # noqa: B018 (a wrong header is found before anything is begun)
 
@@ -288,10 +296,14 @@ class DelimitedSource(RowSource):
                 raise UsageError("stdin cannot be read twice; give the input as a file")
             rows = self._all_rows(self._input)
             next(rows)
+        del self._shifted[1:], self._shifts[1:]
         for index, row in enumerate(rows):
+            if row.line - index != self._shifts[-1]:
+                self._shifts.append(row.line - index)
+                self._shifted.append(index)  # last, for who asks for a place meanwhile
             if index >= start:
                 yield record(index, row)
 
     def place(self, index: int) -> str:
-        """Name a row for a person; its line in the file may be a later one."""
-        return f"{self.name}: row {index + 1}"
+        """Name a row that was read for a person: the line on which it begins."""
+        return f"{self.name}:{index + self._shifts[bisect_right(self._shifted, index) - 1]}"

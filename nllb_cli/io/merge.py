@@ -85,7 +85,7 @@ def _copy_tables(shards: Sequence[str], file: BinaryIO, dialect: Dialect) -> int
     for shard in shards:
         for number, row in enumerate(dialect.rows(blocks(ByteInput(shard)), shard)):
             if row.error is not None:
-                raise InputError(f"{shard}: row {number}: {row.error}; mend it")
+                raise InputError(f"{shard}:{row.line}: {row.error}; mend it")
             if number:
                 num_rows += 1
             elif header is None:

@@ -56,7 +56,7 @@ def test_tsv_and_no_quotes(tmp_path):
 )
 def test_a_bad_row_stops_or_is_marked(tmp_path, row, reason):
     content = b"id,text,x\n0,a,\n" + row + b"\n2,b,\n"
-    with pytest.raises(InputError, match=rf"in\.csv: row 2: {reason}; .*--on-error keep"):
+    with pytest.raises(InputError, match=rf"in\.csv:3: {reason}; .*--on-error keep"):
         read_all(tmp_path, content, ".csv")
     output = round_trip(tmp_path, content, ".csv", KEEP).decode()
     rows = list(csv.DictReader(io.StringIO(output, newline="")))
@@ -69,8 +69,21 @@ def test_a_bad_row_stops_or_is_marked(tmp_path, row, reason):
 def test_a_quote_that_is_never_closed_ends_the_run(tmp_path):
     content = b'id,text\n1,a\n2,"b\n3,c\n' + b"4,d\n" * 1000
     for options in (OPTIONS, KEEP):
-        with pytest.raises(InputError, match=r"in\.csv: row 3, .* never closed; close it"):
+        with pytest.raises(InputError, match=r"in\.csv:3: .* never closed; close it"):
             read_all(tmp_path, content, ".csv", options)
+
+
+def test_a_place_is_the_line_of_the_file_on_which_a_row_begins(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_bytes(b'text,"a\r\nb"\r\nx,1\n"1\n2\n\n3",2\n\n"4\n5",3\n\xff,4\n')
+    source = open_source(str(path), KEEP)
+    for _ in range(2):  # the file is read again
+        indexes = [record.index for record in source.records()]
+        assert [source.place(index) for index in indexes] == [
+            f"{path}:{line}" for line in (3, 4, 8, 9, 11)
+        ]
+    with pytest.raises(InputError, match=rf"{path}:11: invalid UTF-8"):
+        list(open_source(str(path), OPTIONS).records(start=3))
 
 
 @pytest.mark.parametrize(
