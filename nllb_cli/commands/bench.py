@@ -24,7 +24,10 @@ Target = Annotated[
 Lines = Annotated[
     int | None,
     typer.Option(
-        metavar="N", min=1, help="Lines to translate.", show_default="what takes some seconds"
+        parser=flags.whole("--lines", 1),
+        metavar="N",
+        help="Lines to translate.",
+        show_default="what takes some seconds",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from nllb_cli.errors import UsageError
 from nllb_cli.options import DTYPES, ON_ERROR
 
 _ROWS = "Rows and columns"
@@ -22,6 +23,34 @@ def _among(*choices: str) -> Callable[[str], list[str]]:
         return [choice for choice in choices if choice.startswith(incomplete)]
 
     return complete
+
+
+def whole(flag: str, at_least: int | None = None) -> Callable[[str], int]:
+    """What reads an option's whole number; the library's own refusal names no remedy."""
+    wanted = "a whole number" if at_least is None else f"{at_least} or more"
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise UsageError(f"{flag} {text}: choose {wanted}") from None
+        if at_least is not None and number < at_least:
+            raise UsageError(f"{flag} {text}: choose {wanted}")
+        return number
+
+    return parse
+
+
+def _decimal(flag: str) -> Callable[[str], float]:
+    """What reads an option's number."""
+
+    def parse(text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            raise UsageError(f"{flag} {text}: choose a number") from None
+
+    return parse
 
 
 Inputs = Annotated[
@@ -120,13 +149,19 @@ OnError = Annotated[
 Skip = Annotated[
     int,
     typer.Option(
-        metavar="N", min=0, help="Leave out the first N rows of each input.", rich_help_panel=_ROWS
+        parser=whole("--skip", 0),
+        metavar="N",
+        help="Leave out the first N rows of each input.",
+        rich_help_panel=_ROWS,
     ),
 ]
 Limit = Annotated[
     int | None,
     typer.Option(
-        metavar="N", min=0, help="Translate at most N rows of each input.", rich_help_panel=_ROWS
+        parser=whole("--limit", 0),
+        metavar="N",
+        help="Translate at most N rows of each input.",
+        rich_help_panel=_ROWS,
     ),
 ]
 Shard = Annotated[
@@ -177,12 +212,16 @@ Dtype = Annotated[
 GpuMemory = Annotated[
     float,
     typer.Option(
-        metavar="SHARE", help="Share of the free GPU memory to use.", rich_help_panel=_MODEL
+        parser=_decimal("--gpu-memory"),
+        metavar="SHARE",
+        help="Share of the free GPU memory to use.",
+        rich_help_panel=_MODEL,
     ),
 ]
 MaxBatchRows = Annotated[
     int | None,
     typer.Option(
+        parser=whole("--max-batch-rows", 1),
         metavar="N",
         help="Decode at most N rows together.",
         show_default="what memory allows",
@@ -191,11 +230,22 @@ MaxBatchRows = Annotated[
 ]
 
 Beam = Annotated[
-    int, typer.Option(metavar="N", help="Beams a row; 1 is greedy.", rich_help_panel=_SEARCH)
+    int,
+    typer.Option(
+        parser=whole("--beam"),
+        metavar="N",
+        help="Beams a row; 1 is greedy.",
+        rich_help_panel=_SEARCH,
+    ),
 ]
 LengthPenalty = Annotated[
     float,
-    typer.Option(metavar="A", help="Score is log-probability / length^A.", rich_help_panel=_SEARCH),
+    typer.Option(
+        parser=_decimal("--length-penalty"),
+        metavar="A",
+        help="Score is log-probability / length^A.",
+        rich_help_panel=_SEARCH,
+    ),
 ]
 EarlyStopping = Annotated[
     str,
@@ -209,8 +259,8 @@ EarlyStopping = Annotated[
 MaxSourceTokens = Annotated[
     int | None,
     typer.Option(
+        parser=whole("--max-source-tokens", 1),
         metavar="N",
-        min=1,
         help="Longest source.",
         show_default="what the model has positions for",
         rich_help_panel=_SEARCH,
@@ -219,8 +269,8 @@ MaxSourceTokens = Annotated[
 MaxTargetTokens = Annotated[
     int | None,
     typer.Option(
+        parser=whole("--max-target-tokens", 2),
         metavar="N",
-        min=2,
         help="Longest translation.",
         show_default="twice the row's source tokens + 50, at most 512",
         rich_help_panel=_SEARCH,

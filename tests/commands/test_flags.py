@@ -7,6 +7,7 @@ import typing
 
 import pytest
 
+from nllb_cli import cli
 from nllb_cli.cli import app
 from nllb_cli.commands import flags
 from nllb_cli.io.formats import FORMATS
@@ -51,3 +52,29 @@ def test_the_shell_completes_a_choice(flag, choices):
     command = [sys.executable, "-m", "nllb_cli"]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.stdout.split() == list(choices)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "wanted"),
+    [
+        ("--skip", "-1", "0 or more"),
+        ("--limit", "-1", "0 or more"),
+        ("--limit", "1.5", "0 or more"),
+        ("--max-source-tokens", "0", "1 or more"),
+        ("--max-target-tokens", "1", "2 or more"),
+        ("--max-batch-rows", "0", "1 or more"),
+        ("--beam", "four", "a whole number"),
+        ("--beam", "0", "1 (greedy) to 32"),
+        ("--gpu-memory", "most", "a number"),
+        ("--gpu-memory", "2.0", "a share from 0.05 to 1.0"),
+        ("--length-penalty", "", "a number"),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused_with_the_remedy(flag, value, wanted, capsys):
+    assert cli.run(["translate", "-", "--src", "en", "--tgt", "fr", flag, value]) == 2
+    assert capsys.readouterr().err == f"nllb: {flag} {value}: choose {wanted}\n"
+
+
+def test_lines_of_bench_are_refused_likewise(capsys):
+    assert cli.run(["bench", "--lines", "0"]) == 2
+    assert capsys.readouterr().err == "nllb: --lines 0: choose 1 or more\n"
