@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any
 
 from nllb_cli.errors import UsageError
-from nllb_cli.io.formats import Sink, Source, open_sink, open_source, targets_of
+from nllb_cli.io.formats import Sink, Source, check_resumable, open_sink, open_source, targets_of
 from nllb_cli.io.merge import merge
 from nllb_cli.io.partial import Mode, check_target, is_complete, unwritable
 from nllb_cli.io.rows import STDIN
@@ -120,15 +120,17 @@ class JobRun:
                 self._check_output(str(job.output))
             source = open_source(job.input, self.io, self._options.format)
             if self._options.mode == "resume" and job.output not in (None, STDIN):
-                self._note_if_complete(job, targets_of(str(job.output), source, self.io))
+                check_resumable(source)
+                self._note_if_complete(job, source)
             start, stop = self._options.slice.bounds(source)
             self.progress.expect(source.num_bytes, None if stop is None else stop - start)
             source.close()
 
-    def _note_if_complete(self, job: Job, targets: list[Path]) -> None:
+    def _note_if_complete(self, job: Job, source: Source) -> None:
+        targets = targets_of(str(job.output), source, self.io)
         if not is_complete(targets):
             return
-        for target in targets:
+        for target in targets if source.num_bytes is not None else ():  # a pipe is always newer
             if os.stat(target).st_mtime_ns < os.stat(job.input).st_mtime_ns:
                 raise UsageError(
                     f"{target}: complete, but {job.input} is newer; remove {target} to translate "

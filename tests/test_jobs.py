@@ -197,6 +197,19 @@ def test_resume_of_a_complete_output_is_known_and_a_newer_input_refused(name):
     assert (made.complete, made.num_finished) == ([], 1)
 
 
+def test_a_complete_output_of_a_pipe_is_left_and_that_of_stdin_refused():
+    """Neither has a time to compare: there is no file `-`, and a pipe is as old as the run."""
+    write("in.txt", "a\n")
+    run([("in.txt", "out.txt")])
+    os.utime("out.txt", ns=(1, 1))
+    os.mkfifo("pipe")
+    made = JobRun([Job("pipe", "out.txt")], JobOptions(IO, mode="resume"))
+    made.check()
+    assert made.complete == [Job("pipe", "out.txt")]
+    with pytest.raises(UsageError, match="--resume: stdin cannot be read again"):
+        run([("-", "out.txt")], mode="resume")
+
+
 @pytest.mark.parametrize("stop_after", [40, 4000, 4200])
 def test_status_of_a_resumed_run_is_that_of_one_in_one_go(stop_after):
     text = "".join(f"line {n % 17}\n" for n in range(BLOCK_ROWS + 200))

@@ -165,8 +165,8 @@ def open_sink(
     if path is None or path == STDIN:
         return _open_stdout(source, options, mode)
     _check_suffix(path, source)
-    if mode == "resume" and source.path == STDIN:
-        raise UsageError("--resume: stdin cannot be read again; give the input as a file")
+    if mode == "resume":
+        check_resumable(source)
     known = {} if source.num_bytes is None else {"input": fingerprint(source.path)}
     settings = {**known, "first_row": first_row, **(settings or {})}
     if source.format == "parquet":
@@ -177,6 +177,16 @@ def open_sink(
     writers = _writers(path, source, options)
     partial = Partial([Path(target) for target in writers], settings, mode)
     return RowSink(partial, list(writers.values()), _kind(source))
+
+
+def check_resumable(source: Source) -> None:
+    """Refuse to resume what cannot be read a second time.
+
+    Raises:
+        UsageError: it is stdin.
+    """
+    if source.path == STDIN:
+        raise UsageError("--resume: stdin cannot be read again; give the input as a file")
 
 
 def targets_of(path: str, source: Source, options: IoOptions) -> list[Path]:
