@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nllb_cli.errors import UsageError
+from nllb_cli.errors import InputError, UsageError
 from nllb_cli.languages import Resolution, resolve
 from nllb_cli.model.config import read_config
 from nllb_cli.model.hub import BUNDLED_MODEL, EXAMPLE, resolve_model
@@ -119,7 +119,12 @@ class Translator:
             emoji=emoji,
         )
         rules = self.rules(max_source_tokens, wanted)
-        records = (Record(index, (text,), source_lang, targets) for index, text in enumerate(texts))
+        if isinstance(texts, str):
+            raise UsageError("texts is a str, whose letters would be translated; give a list")
+        records = (
+            Record(index, (_checked(index, text),), source_lang, targets)
+            for index, text in enumerate(texts)
+        )
         _, chunks = self.stream(records, decode, StreamOptions(rules, limits=self.limits))
         return (translation for chunk in chunks for translation in chunk)
 
@@ -194,3 +199,9 @@ class Translator:
 
     def _note(self, *notes: str) -> None:
         self.notes += [note for note in notes if note not in self.notes]
+
+
+def _checked(index: int, text: Any) -> str | None:
+    if text is None or isinstance(text, str):
+        return text
+    raise InputError(f"row {index + 1}: {type(text).__name__} where str or None is wanted")

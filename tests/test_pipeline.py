@@ -3,7 +3,7 @@
 import pytest
 
 from nllb_cli import Translator
-from nllb_cli.errors import UsageError
+from nllb_cli.errors import InputError, UsageError
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +52,10 @@ def test_wrong_choices_are_refused_before_anything_runs(translator):
         translator.translate(["a"], src="eng_Latn", tgt="fra_Latn", beam=0)
     with pytest.raises(UsageError, match="--max-source-tokens"):
         translator.translate(["a"], src="en", tgt="fr", max_source_tokens=5000)
+
+
+def test_what_is_no_text_is_refused_by_its_place(translator):
+    with pytest.raises(UsageError, match="texts is a str, whose letters"):
+        translator.translate("Hello.", src="eng_Latn", tgt="fra_Latn")
+    with pytest.raises(InputError, match="row 2: bytes where str or None is wanted"):
+        list(translator.translate(["Hello.", b"Hello."], src="eng_Latn", tgt="fra_Latn"))
