@@ -14,7 +14,7 @@ from typing import IO, Any, Self
 import typer
 
 from nllb_cli.commands.words import progress_line, summary
-from nllb_cli.errors import InputError
+from nllb_cli.errors import InputError, NllbError
 from nllb_cli.jobs import Progress
 from nllb_cli.stream import RunStats
 
@@ -75,7 +75,9 @@ class Reporter:
         logging.getLogger("nllb").removeHandler(self._ear)
         if self._log is not None:
             if error is not None and not isinstance(error, typer.Exit):
-                self.event("end", error=" ".join(str(error).split()) or type(error).__name__)
+                code = {"code": int(error.exit_code)} if isinstance(error, NllbError) else {}
+                text = " ".join(str(error).split()) or type(error).__name__
+                self.event("end", **code, error=text)
             self._close_log()
 
     def say(self, text: str) -> None:

@@ -25,7 +25,7 @@ def test_an_error_is_the_last_event(tmp_path):
     with pytest.raises(InputError), Reporter(True, str(log), True):
         raise InputError("in.txt:3: broken")
     event = json.loads(log.read_text().splitlines()[-1])
-    assert (event["event"], event["error"]) == ("end", "in.txt:3: broken")
+    assert (event["event"], event["code"], event["error"]) == ("end", 3, "in.txt:3: broken")
 
 
 def test_quiet_says_nothing_but_logs_what_the_engine_says(tmp_path, capsys):
