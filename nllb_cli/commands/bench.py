@@ -67,15 +67,10 @@ def bench(
 
 
 def _print_table(report: "Report") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in _rows(report):
-        table.add_row(name, value)
-    Console(highlight=False, markup=False).print(table)
+    rows = _rows(report)
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        typer.echo(f"{name:<{width}}  {value}")
 
 
 def _rows(report: "Report") -> list[tuple[str, str]]:

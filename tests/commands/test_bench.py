@@ -15,6 +15,7 @@ def test_the_table_says_what_was_measured(capsys):
     assert lines["device"].endswith("float32")
     assert "5 lines" in lines
     assert lines["time"].startswith("encode ")
+    assert all(line == line.rstrip() for line in out.splitlines())
     assert "bundled model" in err
 
 
