@@ -207,7 +207,9 @@ class _Run:
     def _how_to_continue(self) -> str:
         if self._is_resumable and not self._job_run.is_live:
             return f"stopped; this continues: {resume_command(manifest.command())}"
-        return f"stopped after {self._job_run.progress.written:,} rows, which are complete"
+        rows, output = plural(self._job_run.progress.written, "row"), self._choices.output
+        where = f" in {output}.part" if output not in (None, "-") else ""
+        return f"stopped after {rows}, complete{where}"
 
     def _record(self, stream: Stream, code: int) -> dict[str, Any]:
         stats, progress = stream.stats, self._job_run.progress

@@ -1,6 +1,7 @@
 """The command between pipes: what it reads, when it writes, how it ends."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,3 +74,20 @@ def test_rows_come_out_where_nobody_can_be_told(tmp_path, closes):
     result = subprocess.run(command, shell=True, cwd=tmp_path, check=False)
     assert result.returncode == 0
     assert (tmp_path / "out.txt").read_text().count("\n") == 3
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_on_a_pipe_says_where_its_rows_are(tmp_path):
+    part = tmp_path / "out.txt.part"
+    loud = [word for word in COMMAND if word != "--quiet"]
+    command = [*loud, "-", "-o", tmp_path / "out.txt"]
+    with subprocess.Popen(command, stdin=PIPE, stderr=PIPE) as process:
+        process.stdin.write(b"Thank you.\n")
+        process.stdin.flush()
+        while not (part.exists() and part.read_bytes()):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        last = process.stderr.read().splitlines()[-1]
+        assert process.wait(30) == 130
+    assert last == f"nllb: stopped after 1 row, complete in {part}".encode()
