@@ -10,7 +10,7 @@ from pathlib import Path
 from nllb_cli.errors import InputError, NllbError, UsageError
 from nllb_cli.io.compression import without_suffix
 from nllb_cli.io.formats import format_of
-from nllb_cli.io.partial import UNFINISHED
+from nllb_cli.io.partial import UNFINISHED, is_same_file
 from nllb_cli.io.rows import STDIN
 from nllb_cli.options import IoOptions
 
@@ -68,7 +68,7 @@ def plan(
         )
     jobs = [Job(item.path, output) for item in found]
     for job in jobs:
-        if job.output is not None and job.output != STDIN and _is_same(job.input, job.output):
+        if job.output is not None and job.output != STDIN and is_same_file(job.input, job.output):
             raise UsageError(f"-o {job.output}: this is the input; choose another name")
     return jobs
 
@@ -102,14 +102,14 @@ def refuse_own_files(jobs: list[Job], record: str | None, log: str | None) -> No
         if path is None or (os.path.exists(path) and not os.path.isfile(path)):
             continue
         for job in jobs:
-            if _is_same(path, job.input):
+            if is_same_file(path, job.input):
                 raise UsageError(f"{flag} {path}: this is an input; choose another name")
             if job.output not in (None, STDIN) and _belongs_to(path, str(job.output)):
                 raise UsageError(f"{flag} {path}: this is an output; choose another name")
     if (
         record
         and log
-        and _is_same(record, log)
+        and is_same_file(record, log)
         and (os.path.isfile(log) or not os.path.exists(log))
     ):
         raise UsageError(f"--record and --log-json: both are {record}; choose two names")
@@ -120,7 +120,7 @@ def _belongs_to(path: str, output: str) -> bool:
     names = [output, output.replace(".{tgt}", "") + ".status"]
     forms = "|".join(re.escape(os.path.realpath(name)).replace(r"\{tgt\}", ".+") for name in names)
     is_named = re.fullmatch(rf"(?:{forms})(?:\.part(?:\.json)?)?", os.path.realpath(path))
-    return is_named is not None or _is_same(path, output)
+    return is_named is not None or is_same_file(path, output)
 
 
 def _find(inputs: list[str], format: str | None, output_dir: str | None) -> Iterator[_Input]:
@@ -146,7 +146,7 @@ def _in_folder(folder: str, format: str | None, output_dir: str | None) -> Itera
             for name in folders
             if not name.startswith(".")
             and not name.endswith(".parts")  # a Parquet run of ours that is not complete
-            and not (output_dir and _is_same(os.path.join(root, name), output_dir))
+            and not (output_dir and is_same_file(os.path.join(root, name), output_dir))
         )
         for file in sorted(files):
             path = os.path.join(root, file)
@@ -209,11 +209,5 @@ def _refuse_same_output(jobs: list[Job]) -> None:
         first = inputs.setdefault(job.output, job.input)
         if first != job.input:
             raise UsageError(f"{job.output}: both {first} and {job.input} would be written there")
-        if job.output is not None and _is_same(job.input, job.output):
+        if job.output is not None and is_same_file(job.input, job.output):
             raise UsageError(f"{job.output}: this is an input; choose another --output-dir")
-
-
-def _is_same(path: str, other: str) -> bool:
-    if os.path.isfile(path) and os.path.isfile(other) and os.path.samefile(path, other):
-        return True  # under two names
-    return os.path.realpath(path) == os.path.realpath(other)

@@ -8,7 +8,7 @@ from typing import BinaryIO
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io.delimited import DELIMITERS, Dialect
 from nllb_cli.io.formats import format_of
-from nllb_cli.io.partial import Partial, pack, part_of, unwritable
+from nllb_cli.io.partial import Partial, is_same_file, pack, part_of, unwritable
 from nllb_cli.io.rows import ByteInput, blocks, line_chunks
 from nllb_cli.io.sidecar import sync_folder
 
@@ -24,9 +24,11 @@ def merge(
     """Write the rows of all shards into one file and return how many there are.
 
     Raises:
-        UsageError: the target exists, or formats differ.
+        UsageError: the target exists or is a shard, or formats differ.
         InputError: a shard cannot be read, or has other columns than the first.
     """
+    if any(is_same_file(shard, target) for shard in shards):
+        raise UsageError(f"{target}: this is a shard; choose another -o")
     formats = {format_of(path, format) for path in [*shards, target]}
     if len(formats) != 1:
         raise UsageError(f"{target}: shards and target must have one format; name it with --format")

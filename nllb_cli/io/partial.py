@@ -354,3 +354,10 @@ def close_all(files: list[Any]) -> None:
     with contextlib.ExitStack() as stack:
         for file in files:
             stack.callback(file.close)
+
+
+def is_same_file(path: str, other: str) -> bool:
+    """Return whether both name one file, also under two names of it or where it is not there."""
+    if os.path.isfile(path) and os.path.isfile(other) and os.path.samefile(path, other):
+        return True
+    return os.path.realpath(path) == os.path.realpath(other)

@@ -80,3 +80,13 @@ def test_no_quotes_reach_the_merge(tmp_path):
     shards = [str(tmp_path / "a.tsv")] * 2
     assert merge(shards, str(tmp_path / "out.tsv"), quotes=False) == 2
     assert (tmp_path / "out.tsv").read_text() == 'text\n"a\n"a\n'
+
+
+def test_a_shard_is_never_the_target(tmp_path):
+    shard, link = tmp_path / "a.txt", tmp_path / "b.txt"
+    shard.write_text("one\n")
+    link.hardlink_to(shard)
+    for target in (shard, link):
+        with pytest.raises(UsageError, match="this is a shard; choose another -o"):
+            merge([str(shard)], str(target), overwrite=True)
+    assert shard.read_text() == "one\n"
