@@ -61,11 +61,12 @@ def summary(progress: Progress, stats: RunStats) -> list[str]:
     told = [f"{number} {mark}" for mark, number in found.items() if mark != "ok"]
     marks = f" ({', '.join(told)})" if told and not stats.places else ""
     resumed = f", {count(progress.resumed)} more from before" if progress.resumed else ""
-    line = (
-        f"{plural(stats.rows, 'row')}{marks}{resumed}"
-        f" in {duration(seconds)}: {count(stats.rows / seconds)} rows/s,"
-        f" {count(stats.target_tokens / seconds)} tokens/s"
-    )
+    line = f"{plural(stats.rows, 'row')}{marks}{resumed}"
+    if stats.rows:  # no rows have no rate
+        line += (
+            f" in {duration(seconds)}: {count(stats.rows / seconds)} rows/s,"
+            f" {count(stats.target_tokens / seconds)} tokens/s"
+        )
     if not stats.places:
         return [line]
     names, numbers = max(map(len, found)), max(map(len, found.values()))

@@ -66,3 +66,9 @@ def test_the_summary_is_a_line_or_a_table_of_what_went_wrong():
         "  cut         1  a.txt:7",
         f"  failed     12  {', '.join(stats.places['failed'])} and 2 more",
     ]
+
+
+def test_no_rows_have_no_rate():
+    stats = RunStats(started=monotonic() - 5)
+    assert words.summary(Progress(), stats) == ["0 rows"]
+    assert words.summary(Progress(resumed=50), stats) == ["0 rows, 50 more from before"]
