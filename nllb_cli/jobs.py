@@ -14,7 +14,7 @@ from typing import Any
 from nllb_cli.errors import UsageError
 from nllb_cli.io.formats import Sink, Source, check_resumable, open_sink, open_source, targets_of
 from nllb_cli.io.merge import merge
-from nllb_cli.io.partial import Mode, check_target, is_complete, unwritable
+from nllb_cli.io.partial import Mode, check_target, is_complete, part_of, unwritable
 from nllb_cli.io.rows import STDIN
 from nllb_cli.options import BLOCK_ROWS, IoOptions
 from nllb_cli.plan import Job
@@ -71,6 +71,7 @@ class JobOptions:
 class _OpenJob:
     """A job between the first row that is read and the last that is written."""
 
+    job: Job
     source: Source
     sink: Sink
     num_read: int = 0
@@ -88,6 +89,8 @@ class JobRun:
         self.num_skipped = 0
         """Jobs that were left out because an earlier run had completed them."""
         self.num_finished = 0
+        self.left: list[Path] = []
+        """Partial files in which the run has left rows."""
         self.settings: Mapping[str, Any] = {}
         """What must be equal when a run is resumed."""
         self.io = options.io
@@ -257,7 +260,7 @@ class JobRun:
             source.close()
             sink.close()
             return None
-        return _OpenJob(source, sink)
+        return _OpenJob(job, source, sink)
 
     def write(self, translations: list[Translation]) -> None:
         """Put translations, which come in the order of the records, into their outputs."""
@@ -305,6 +308,9 @@ class JobRun:
             first = self._open.popleft()
             first.source.close()
             first.sink.close()
+            if first.job.output not in (None, STDIN):
+                targets = targets_of(str(first.job.output), first.source, self.io)
+                self.left += [path for path in map(part_of, targets) if path.exists()]
 
 
 @dataclass(slots=True, eq=False)

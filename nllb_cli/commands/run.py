@@ -207,8 +207,8 @@ class _Run:
     def _how_to_continue(self) -> str:
         if self._is_resumable and not self._job_run.is_live:
             return f"stopped; this continues: {resume_command(manifest.command())}"
-        rows, output = plural(self._job_run.progress.written, "row"), self._choices.output
-        where = f" in {output}.part" if output not in (None, "-") else ""
+        rows, left = plural(self._job_run.progress.written, "row"), self._job_run.left
+        where = f" in {' and '.join(map(str, left))}" if left and self._choices.output else ""
         return f"stopped after {rows}, complete{where}"
 
     def _record(self, stream: Stream, code: int) -> dict[str, Any]:

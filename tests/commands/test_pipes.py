@@ -77,10 +77,19 @@ def test_rows_come_out_where_nobody_can_be_told(tmp_path, closes):
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_on_a_pipe_says_where_its_rows_are(tmp_path):
-    part = tmp_path / "out.txt.part"
+@pytest.mark.parametrize(
+    ("output", "options", "names"),
+    [
+        ("out.txt", [], ["out.txt"]),
+        ("out.{tgt}.txt", ["--tgt", "fra_Latn,deu_Latn"], ["out.fra_Latn.txt", "out.deu_Latn.txt"]),
+        ("out.{tgt}.txt", ["--status"], ["out.fra_Latn.txt", "out.txt.status"]),
+    ],
+)
+def test_an_interrupted_run_on_a_pipe_says_where_its_rows_are(tmp_path, output, options, names):
+    parts = [tmp_path / f"{name}.part" for name in names]
+    part = parts[0]
     loud = [word for word in COMMAND if word != "--quiet"]
-    command = [*loud, "-", "-o", tmp_path / "out.txt"]
+    command = [*loud, "-", "-o", tmp_path / output, *options]
     with subprocess.Popen(command, stdin=PIPE, stderr=PIPE) as process:
         process.stdin.write(b"Thank you.\n")
         process.stdin.flush()
@@ -90,4 +99,5 @@ def test_an_interrupted_run_on_a_pipe_says_where_its_rows_are(tmp_path):
         process.send_signal(signal.SIGINT)
         last = process.stderr.read().splitlines()[-1]
         assert process.wait(30) == 130
-    assert last == f"nllb: stopped after 1 row, complete in {part}".encode()
+    files = " and ".join(map(str, parts))
+    assert last == f"nllb: stopped after 1 row, complete in {files}".encode()
