@@ -98,6 +98,8 @@ class JobRun:
         self._options = options
         self._left_out: list[str] = []
         """Inputs that --skip leaves nothing of, each with its number of rows."""
+        self._notes: list[str] = []
+        """What the sources have to say of their rows, one text an input."""
         self._open: deque[_OpenJob] = deque()
         self._places = threading.Semaphore(MAX_OPEN_JOBS)
         self._flushed = monotonic()
@@ -197,6 +199,7 @@ class JobRun:
             if number % (MAX_OPEN_JOBS // 2) == 0:
                 yield None
         self._tell_left_out()
+        _tell(self._notes)
         self.progress.is_read = True
 
     def _records_of(self, opened: _OpenJob) -> Iterator[Record]:
@@ -220,6 +223,7 @@ class JobRun:
             yield record
         if opened.num_read + opened.sink.num_rows == 0:
             self._note_if_left_out(source)
+        self._notes += filter(None, [source.note()])
         progress.current = None
         progress.read_before += opened.num_read
         progress.bytes_read += opened.source.num_bytes or 0
@@ -236,11 +240,8 @@ class JobRun:
             self._left_out.append(f"{source.name}: has {rows}")
 
     def _tell_left_out(self) -> None:
-        if not self._left_out:
-            return
-        first, *others = self._left_out
-        more = f"; so with {len(others):,} more inputs" if others else ""
-        _log.warning("%s, and --skip %d leaves all out%s", first, self._options.slice.skip, more)
+        skip = self._options.slice.skip
+        _tell([f"{text}, and --skip {skip} leaves all out" for text in self._left_out])
 
     def _start(self, job: Job) -> _OpenJob | None:
         options = self._options
@@ -363,6 +364,15 @@ class Progress:
     def is_estimate(self) -> bool:
         """True while the total follows from the bytes read so far."""
         return self._num_rows is None and not self.is_read
+
+
+def _tell(texts: Sequence[str]) -> None:
+    """Say what is so with some inputs: of the first of them, and how many others there are."""
+    if texts:
+        num_more = len(texts) - 1
+        inputs = "input" if num_more == 1 else "inputs"
+        more = f"; so with {num_more:,} more {inputs}" if num_more else ""
+        _log.warning("%s%s", texts[0], more)
 
 
 def merge_shards(shards: Sequence[str], output: str, format: str | None, overwrite: bool) -> int:

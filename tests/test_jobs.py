@@ -270,6 +270,18 @@ def test_an_input_that_skip_leaves_nothing_of_is_told(suffix, caplog):
     assert caplog.messages[2:] == [told]
 
 
+def test_short_rows_of_tables_are_told_once(caplog):
+    for name, content in [("a", "text,n\nx,1\n"), ("b", "text,n\nx\n"), ("c", "text,n\n\nx\nx\n")]:
+        with open(f"{name}.csv", "w") as file:
+            file.write(content)
+    jobs = [(f"{name}.csv", f"{name}.out") for name in "abc"]
+    run(jobs[:1])
+    assert caplog.messages == []
+    run(jobs, mode="overwrite")
+    told = "b.csv:2: fewer fields than the header, empty ones are added (1 row)"
+    assert caplog.messages == [f"{told}; so with 1 more input"]
+
+
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "1/3/3"])
 def test_a_shard_that_is_none_is_refused(text):
     with pytest.raises(UsageError, match=r"--shard .*: write I/N"):

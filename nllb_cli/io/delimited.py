@@ -4,8 +4,9 @@ Fields are cut as Python's `csv` module cuts them (a quote counts at the start o
 quote inside quotes is one, text after the closing quote belongs to the field), and rows end at LF
 outside quotes only.
 - A blank line is a row and passes as it is.
-- A row shorter than the header is filled up, so that new columns stand under their names; a longer
-  one is a bad row, which keeps the fields under names and has the others in its error text.
+- A row shorter than the header, as spreadsheets write them, is filled up, so that new columns stand
+  under their names; such rows are counted. It is a bad row if a column to translate is missing.
+- A longer row is bad, too: it keeps the fields under names and has the others in its error text.
 - A quote that is never closed ends the run whatever --on-error says: the rows after it are lost
   in it.
 - A row's place is the line of the file on which it begins; the header is on line 1.
@@ -166,6 +167,9 @@ class Table:
         self._columns = [self._names.index(field) for field in options.fields]
         self._languages = [(field, self._names.index(field)) for field in languages]
         self._places = [self._names.index(n) if n in self._names else None for n in new]
+        self.num_filled = 0
+        """Rows that were filled up, beside bad ones."""
+        self.first_filled = 0
         self._appends_all = self._places.count(None) == len(new)
         added = [n for n, place in zip(new, self._places, strict=True) if place is None]
         self.head = self._joined(header, [dialect.field(name) for name in added])
@@ -202,6 +206,9 @@ class Table:
             record.texts = tuple([value(cells[column]) for column in self._columns])
         if missing > 0:
             row.body += self._dialect.delimiter * missing
+            if record.error is None:
+                self.first_filled = self.first_filled if self.num_filled else index
+                self.num_filled += 1
         if self._languages and record.error is None:
             self._set_languages(record, cells)
         return record
@@ -303,6 +310,15 @@ class DelimitedSource(RowSource):
                 self._shifted.append(index)  # last, for who asks for a place meanwhile
             if index >= start:
                 yield record(index, row)
+
+    def note(self) -> str:
+        """Tell of the rows read so far that were filled up."""
+        num_rows = self.table.num_filled
+        if not num_rows:
+            return ""
+        rows = "1 row" if num_rows == 1 else f"{num_rows:,} rows"
+        place = self.place(self.table.first_filled)
+        return f"{place}: fewer fields than the header, empty ones are added ({rows})"
 
     def place(self, index: int) -> str:
         """Name a row that was read for a person: the line on which it begins."""

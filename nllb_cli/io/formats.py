@@ -82,6 +82,9 @@ class Source(Protocol):
     def records(self, start: int = 0, stop: int | None = None) -> Iterator[Record]:
         """Yield the records of rows `start` to `stop` (exclusive) in order."""
 
+    def note(self) -> str:
+        """Say what a person should know of the rows read so far, bad ones aside; or nothing."""
+
     def place(self, index: int) -> str:
         """Name a row for a person."""
 

@@ -82,6 +82,10 @@ class ParquetSource(ParquetFile):
         for _ in self.batches(0, None, None, BATCH_ROWS):
             pass
 
+    def note(self) -> str:
+        """Return nothing: rows are as they were, or bad."""
+        return ""
+
     def place(self, index: int) -> str:
         """Name a row for a person."""
         return f"{self.name}: row {index + 1}"

@@ -76,6 +76,10 @@ class RowSource(ABC):
     def verify(self) -> None:  # noqa: B027 (nothing to do is right for all)
         """Do nothing: the records are all there is."""
 
+    def note(self) -> str:
+        """Return nothing: rows are as they were, or bad."""
+        return ""
+
     @abstractmethod
     def place(self, index: int) -> str:
         """Name a row for a person."""

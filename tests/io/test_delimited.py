@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,24 @@ def test_a_bad_row_stops_or_is_marked(tmp_path, row, reason):
     assert [row["translation_error"] for row in rows] == ["", reason, ""]
     assert [row["id"] for row in rows] == ["0", "1", "2"]
     assert all(None not in row for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("content", "start", "note"),
+    [
+        (b"id,text,x\n0,a,\n\n1,b,2\n", 0, ""),
+        (b"id,text,x\n0,a,\n1,b\n", 0, "in.csv:3: .*, empty ones are added (1 row)"),
+        (b'id,text,x\n0,"a\n",\n1,b\n2,c\n3,d,', 0, "in.csv:4: .* (2 rows)"),
+        (b"id,text,x\n0,a\n1,b\n2,c\n", 1, "in.csv:3: .* (2 rows)"),
+        (b"id,text,x\n0\n1,a,b,c\n", 0, ""),  # bad rows are told as such
+    ],
+)
+def test_rows_that_are_filled_up_are_told(tmp_path, content, start, note):
+    (tmp_path / "in.csv").write_bytes(content)
+    source = open_source(str(tmp_path / "in.csv"), KEEP)
+    list(source.records(start))
+    pattern = re.escape(note).replace(r"\.\*", ".*")
+    assert re.fullmatch(f"{re.escape(str(tmp_path))}/{pattern}" if note else "", source.note())
 
 
 def test_a_quote_that_is_never_closed_ends_the_run(tmp_path):
