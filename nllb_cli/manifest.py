@@ -69,17 +69,26 @@ def inputs(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     return found
 
 
+def standing(job: Job, settings: Mapping[str, Any]) -> list[int]:
+    """Return when the outputs of a job that are there were last written, in nanoseconds."""
+    languages = settings["rows"]["target_langs"]
+    paths = {str(job.output), *(str(job.output).replace("{tgt}", name) for name in languages)}
+    return sorted(os.stat(path).st_mtime_ns for path in paths if os.path.isfile(path))
+
+
 def refuse_changed(path: str, complete: Sequence[Job], settings: Mapping[str, Any]) -> None:
     """Compare completed outputs with the record of the run that may have made them.
 
     Raises:
-        UsageError: another run, or another input, has made one of them; the text says what changed.
+        UsageError: another run, or another input, has made one of them; the text says what changed,
+            or that the run was to replace it and ended before.
     """
     try:
         record = json.loads(Path(path).read_bytes())
         made = {entry["output"]: entry for entry in record["inputs"]}
+        replaced = {output: entry.pop("replaces_ns", []) for output, entry in made.items()}
         before = record["settings"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return  # no record of an earlier run
     for job, now in zip(complete, inputs(complete), strict=True):
         if job.output in made:
@@ -88,6 +97,11 @@ def refuse_changed(path: str, complete: Sequence[Job], settings: Mapping[str, An
                 raise UsageError(
                     f"{job.output}: complete, but {path} says of another run "
                     f"({'; '.join(told)}); run it as before, or start again with --overwrite"
+                )
+            if replaced[job.output] and replaced[job.output] == standing(job, settings):
+                raise UsageError(
+                    f"{job.output}: older than the run that {path} tells of, which ended before it "
+                    "could replace it; remove it, or start again with --overwrite"
                 )
 
 
@@ -98,11 +112,16 @@ def check_record(path: str) -> None:
         InputError: it cannot.
     """
     folder = os.path.dirname(path) or "."
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+    if is_stream(path) and not os.path.isdir(path):
         return  # a pipe or device: whether it takes anything shows when it is written to
     if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         reason = "a folder" if os.path.isdir(path) else f"{folder} is no folder to write to"
         raise InputError(f"--record {path}: cannot be written ({reason})")
+
+
+def is_stream(path: str) -> bool:
+    """Whether a record's path is a pipe or device, which takes one record a run."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def write_record(path: str, content: Mapping[str, Any]) -> None:
@@ -110,7 +129,7 @@ def write_record(path: str, content: Mapping[str, Any]) -> None:
 
     What is no file, such as a pipe or `/dev/stderr`, is written to as it is.
     """
-    is_direct = os.path.exists(path) and not os.path.isfile(path)
+    is_direct = is_stream(path)
     temporary = path if is_direct else f"{path}.tmp"
     try:
         with open(temporary, "w", encoding="utf-8") as file:

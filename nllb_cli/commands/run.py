@@ -3,7 +3,7 @@
 import gc
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from nllb_cli.options import DecodeOptions, EngineOptions, IoOptions
 from nllb_cli.pipeline import Translator
 from nllb_cli.plan import Job, plan, refuse_fields_of_lines, refuse_own_files
 from nllb_cli.records import Translation
-from nllb_cli.stream import PAUSE_S, Stream, StreamOptions
+from nllb_cli.stream import PAUSE_S, RunStats, Stream, StreamOptions
 from nllb_cli.text.segments import SplitRules
 
 
@@ -141,6 +141,8 @@ class _Run:
         self._options = options
         self._reporter = reporter
         self._started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._stats = RunStats()
+        self._inputs: list[dict[str, Any]] = []
 
     @property
     def _is_resumable(self) -> bool:
@@ -166,6 +168,17 @@ class _Run:
         if len(complete) == len(self._job_run.jobs):
             return ExitCode.OK
         reporter.event("start", command=manifest.command(), settings=settings)
+        self._begin_record()
+        try:
+            code = self._translate()
+        except BaseException as error:
+            self._record_failure(error)
+            raise
+        self._write_record(code)
+        return code
+
+    def _translate(self) -> int:
+        choices, reporter = self._choices, self._reporter
         told = len(self._translator.notes)
         self._translator.load(choices.decode)
         for note in self._translator.notes[told:]:
@@ -174,6 +187,7 @@ class _Run:
         stream, chunks = self._translator.stream(
             self._job_run.records(), choices.decode, self._options
         )
+        self._stats = stream.stats
         try:
             code = self._pump(stream, chunks)
         except BrokenPipeError:
@@ -181,8 +195,6 @@ class _Run:
         reporter.end(self._job_run.progress, stream.stats, code)
         if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
             reporter.say(self._how_to_continue())
-        if choices.record is not None:
-            manifest.write_record(choices.record, self._record(stream, code))
         return code
 
     def _pump(self, stream: Stream, chunks: Iterator[list[Translation]]) -> ExitCode:
@@ -211,19 +223,43 @@ class _Run:
         where = f" in {' and '.join(map(str, left))}" if left and self._choices.output else ""
         return f"stopped after {rows}, complete{where}"
 
-    def _record(self, stream: Stream, code: int) -> dict[str, Any]:
-        stats, progress = stream.stats, self._job_run.progress
+    def _begin_record(self) -> None:
+        """Put away the record of an earlier run: if this one is killed, it would tell of that."""
+        path, jobs = self._choices.record, self._job_run.jobs
+        if path is None:
+            return
+        self._inputs = manifest.inputs(jobs)
+        if self._choices.mode == "overwrite":
+            for job, entry in zip(jobs, self._inputs, strict=True):
+                entry["replaces_ns"] = manifest.standing(job, self._job_run.settings)
+        if not manifest.is_stream(path):
+            self._write_record(None)
+
+    def _record_failure(self, error: BaseException) -> None:
+        code = error.exit_code if isinstance(error, NllbError) else None
+        if isinstance(error, KeyboardInterrupt):
+            code = ExitCode.INTERRUPTED
+        with suppress(NllbError):  # of the two the run's own error is the one to tell
+            self._write_record(code, " ".join(str(error).split()) or type(error).__name__)
+
+    def _write_record(self, code: int | None, error: str | None = None) -> None:
+        if self._choices.record is not None:
+            manifest.write_record(self._choices.record, self._record(code, error))
+
+    def _record(self, code: int | None, error: str | None) -> dict[str, Any]:
+        stats, progress = self._stats, self._job_run.progress
         seconds = max(stats.elapsed_s, 1e-3)
         return {
             "command": manifest.command(),
             "started": self._started,
             "ended": datetime.now(UTC).isoformat(timespec="seconds"),
-            "exit_code": int(code),
+            "exit_code": None if code is None else int(code),
+            "error": error,
             "versions": manifest.versions(),
             "model": str(self._translator.directory),
             "revision": self._choices.revision,
             "settings": self._job_run.settings,
-            "inputs": manifest.inputs(self._job_run.jobs),
+            "inputs": self._inputs,
             "rows": {"written": stats.rows, "from_before": progress.resumed, **stats.marks},
             "inputs_finished": self._job_run.num_finished + self._job_run.num_skipped,
             "tokens": {

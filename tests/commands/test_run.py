@@ -110,6 +110,55 @@ def test_resume_of_a_complete_output_does_nothing_and_says_so(tmp_path, capsys, 
     assert (folder / "more.txt").read_text() == "Merci.\n"
 
 
+def test_the_record_is_that_of_the_last_run_that_began(rows, tmp_path, capsys, monkeypatch):
+    out, record = tmp_path / "out.jsonl", tmp_path / "run.json"
+    given = [rows, "-o", out, "--record", record, "--limit", "2"]
+
+    def told():
+        found = json.loads(record.read_text())
+        return found["exit_code"], found["error"], found["rows"]["written"]
+
+    assert translate(*given) == 0
+    assert told() == (0, None, 2)
+    assert translate(*given) == 2  # it has not begun
+    assert told() == (0, None, 2)
+    assert translate(*given[:-1], "5", "--overwrite") == 3
+    code, error, written = told()
+    assert (code, written) == (3, 2)
+    assert error.startswith(f"{rows}:3: ")
+    seen = []
+
+    def load(*arguments):
+        seen.append(told())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Translator, "load", load)
+    assert translate(*given, "--overwrite") == 130
+    assert seen == [(None, None, 0)]
+    assert told() == (130, "KeyboardInterrupt", 0)
+
+
+def test_an_output_that_a_failed_run_was_to_replace_is_not_taken_for_its_own(tmp_path, capsys):
+    first, second, record = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "run.json"))
+    first.write_text('{"text": "Good morning."}\n')
+    second.write_text('{"text": "Thank you."}\n')
+    given = [first, second, "--output-dir", tmp_path / "out", "--record", record]
+    assert translate(*given) == 0
+    first.write_text('{"text": 7}\n')
+    assert translate(*given, "--beam", "1", "--overwrite") == 3
+    first.write_text('{"text": "Good morning."}\n')
+    capsys.readouterr()
+    assert translate(*given, "--beam", "1", "--resume") == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert f"{tmp_path}/out/b.jsonl: older than the run that {record} tells of" in said
+    (tmp_path / "out" / "a.jsonl.part").unlink()
+    (tmp_path / "out" / "a.jsonl.part.json").unlink()
+    (tmp_path / "out" / "b.jsonl").unlink()
+    (tmp_path / "out" / "a.jsonl").unlink()
+    assert translate(*given, "--beam", "1", "--resume") == 0
+    assert translate(*given, "--beam", "1", "--resume") == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_leaves_what_resume_continues(tmp_path, number, code):
