@@ -3,9 +3,9 @@
 import logging
 import os
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from time import monotonic
@@ -207,6 +207,8 @@ class JobRun:
         first, stop = self._options.slice.bounds(opened.source)
         start = first + opened.sink.num_rows
         progress.resumed += opened.sink.num_rows
+        for status, num_rows in opened.sink.before.items():
+            progress.before[status.partition(" ")[0]] += num_rows
         if self.io.status_field is not None:
             # repeats of rows that are written already must be marked as in one go
             first = max(first, start - start % BLOCK_ROWS)
@@ -323,6 +325,8 @@ class Progress:
     written: int = 0
     resumed: int = 0
     """Rows that earlier runs had written."""
+    before: Counter[str] = field(default_factory=Counter)
+    """Those rows by mark, as far as the runs left word of it."""
     bytes_read: int = 0
     """Of the inputs that are read to their end."""
     current: _OpenJob | None = None

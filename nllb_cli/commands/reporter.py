@@ -136,7 +136,8 @@ class Reporter:
         self._stop_bar()
         self._moments.clear()
         self._moments.append((stats.started, 0, 0, 0))
-        self.event("end", code=int(code), **self._numbers(progress, stats), marks=stats.marks)
+        marks = {"marks": stats.marks, "before": dict(progress.before)}
+        self.event("end", code=int(code), **self._numbers(progress, stats), **marks)
         for line in summary(progress, stats):
             self.say(line)
 
@@ -175,7 +176,7 @@ class Reporter:
             "rows_per_s": round((stats.rows - rows) / span, 1),
             "tokens_per_s": round((stats.target_tokens - target) / span, 1),
             "left_s": left_s,
-            "bad_rows": stats.marks["failed"],
+            "bad_rows": stats.marks["failed"] + progress.before["failed"],
             "elapsed_s": round(stats.elapsed_s, 1),
         }
 

@@ -208,7 +208,8 @@ class _Run:
                 self._reporter.tick(self._job_run.progress, stream.stats)
             if ends.code is not None and not self._job_run.is_complete:
                 return ends.code
-        return ExitCode.BAD_ROWS if stream.stats.marks["failed"] else ExitCode.OK
+        num_bad = stream.stats.marks["failed"] + self._job_run.progress.before["failed"]
+        return ExitCode.BAD_ROWS if num_bad else ExitCode.OK
 
     def _what_is_complete(self) -> str:
         jobs = self._job_run.complete
@@ -261,6 +262,7 @@ class _Run:
             "settings": self._job_run.settings,
             "inputs": self._inputs,
             "rows": {"written": stats.rows, "from_before": progress.resumed, **stats.marks},
+            "before": dict(progress.before),
             "inputs_finished": self._job_run.num_finished + self._job_run.num_skipped,
             "tokens": {
                 "source": stats.source_tokens,

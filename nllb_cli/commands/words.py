@@ -61,6 +61,9 @@ def summary(progress: Progress, stats: RunStats) -> list[str]:
     told = [f"{number} {mark}" for mark, number in found.items() if mark != "ok"]
     marks = f" ({', '.join(told)})" if told and not stats.places else ""
     resumed = f", {count(progress.resumed)} more from before" if progress.resumed else ""
+    old = progress.before
+    before = [f"{count(old[mark])} {mark}" for mark in stats.marks if old[mark] and mark != "ok"]
+    resumed += f" ({', '.join(before)})" if before else ""
     line = f"{plural(stats.rows, 'row')}{marks}{resumed}"
     if stats.rows:  # no rows have no rate
         line += (

@@ -24,7 +24,7 @@
 - Lines with several targets go to one file each, named by `{tgt}` in the output's path.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -97,6 +97,8 @@ class Sink(Protocol):
 
     is_finished: bool
     """True if an earlier run has completed this output and nothing is left to do."""
+    before: Mapping[str, int]
+    """Statuses of the rows that earlier runs have left, if those runs ended in order."""
 
     @property
     def num_rows(self) -> int:

@@ -8,7 +8,7 @@ Row groups of more than MAX_GROUP_ROWS rows, or about MAX_GROUP_BYTES, are cut i
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from nllb_cli.io.fields import ERROR_FIELD, flat_texts, output_fields, row_langu
 from nllb_cli.io.parquet_file import BATCH_ROWS, ParquetFile, readable
 from nllb_cli.io.parquet_parts import Parts
 from nllb_cli.io.partial import Partial, part_of, unwritable
+from nllb_cli.io.row_files import STATUS
 from nllb_cli.io.rows import STDIN
 from nllb_cli.io.sidecar import fingerprint
 from nllb_cli.options import IoOptions
@@ -164,6 +165,7 @@ class ParquetSink:
         self._parts = Parts(self._target, self._names)
         self._rows: list[list[str | None]] = []
         self.num_rows = 0
+        self.before: Mapping[str, int] = {}
         self.is_finished = partial.is_finished
         if self.is_finished:
             self._parts.remove()
@@ -172,11 +174,13 @@ class ParquetSink:
             self._parts.remove()
             partial.begin()
         self.num_rows = self._parts.open()
+        self.before = partial.statuses_of(self.num_rows)
 
     def write_all(self, translations: Sequence[Translation]) -> None:
         """Take the next rows."""
         for translation in translations:
             self._write(translation)
+        self._partial.statuses.update(map(STATUS, translations))
 
     def _write(self, translation: Translation) -> None:
         row = flat_texts(translation)
@@ -248,6 +252,7 @@ class ParquetSink:
         if not self.is_finished:
             try:
                 self._close_part()
+                self._partial.pause(self.num_rows)
             finally:
                 self._parts.close()
 

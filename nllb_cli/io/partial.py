@@ -2,6 +2,7 @@
 
 `out.txt` is written as `out.txt.part` with the sidecar `out.txt.part.json`. The number of complete
 rows in the partial file is the whole checkpoint; a torn last row is cut when a run is resumed.
+A run that ends in order leaves in the sidecar how many rows of each status there are.
 Partial files are never compressed, so that any of their rows can be read and counted; a target
 with a compression suffix is packed at the end.
 """
@@ -12,6 +13,7 @@ import os
 import re
 import select
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -42,6 +44,8 @@ class Partial:
         """Set when all rows are written and only renaming is left."""
         self.is_resumed = False
         """True if rows of an earlier run are to be kept."""
+        self.statuses: Counter[str] = Counter()
+        """Rows by status, those of earlier runs included; fewer than all if one did not end."""
         self._settings = settings
         for target in targets:
             check_target(target)
@@ -83,6 +87,7 @@ class Partial:
             )
         self.is_resumed = True
         self.complete_rows = found.get("complete_rows")
+        self.statuses.update(found.get("statuses", {}))
 
     def _forget(self) -> None:
         """Remove what an earlier run has left; finished targets stay until they are replaced."""
@@ -94,10 +99,28 @@ class Partial:
         """Write the sidecar, before the first row."""
         self._write({"settings": self._settings})
 
+    def statuses_of(self, num_rows: int) -> dict[str, int]:
+        """Return the statuses of so many rows; of none if others were counted, as by a crash."""
+        if self.statuses.total() != num_rows:
+            self.statuses.clear()
+        return dict(self.statuses)
+
+    def pause(self, num_rows: int) -> None:
+        """Note how the rows went that are on disk, for the run that continues."""
+        if not self.sidecar.exists():
+            return  # it has ended
+        with contextlib.suppress(OSError):  # the rows are safe without it
+            write_sidecar(self.sidecar, self._content(num_rows))
+
+    def _content(self, num_rows: int) -> Settings:
+        complete = {} if self.complete_rows is None else {"complete_rows": self.complete_rows}
+        counted = {"statuses": self.statuses} if self.statuses.total() == num_rows else {}
+        return {"settings": self._settings, **complete, **counted}
+
     def complete(self, num_rows: int) -> None:
         """Note that all rows are on disk, before the first target is renamed."""
         self.complete_rows = num_rows
-        self._write({"settings": self._settings, "complete_rows": num_rows})
+        self._write(self._content(num_rows))
 
     def end(self) -> None:
         """Remove the sidecar, after the last target was renamed."""

@@ -1,8 +1,9 @@
 """Sources and sinks of the formats whose files are rows of text."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 from nllb_cli.errors import InputError, UsageError
@@ -22,6 +23,7 @@ from nllb_cli.records import Record, Translation
 RowFormat = Literal["lines", "jsonl", "csv", "tsv"]
 Read = Callable[[Iterator[Block], IoOptions], Iterator[Record]]
 Write = Callable[[Translation], str]
+STATUS = attrgetter("status")
 
 
 class RowSource(ABC):
@@ -110,6 +112,7 @@ class StreamSink:
     """Rows to a pipe or terminal."""
 
     is_finished = False
+    before: Mapping[str, int] = {}
 
     def __init__(self, file: RowFile, write: Write, head: str = "") -> None:
         self._file = file
@@ -156,6 +159,7 @@ class RowSink:
         self._partial = partial
         self.is_finished = partial.is_finished
         self.num_rows = 0
+        self.before: Mapping[str, int] = {}
         self._files: list[PartialFile] = []
         if partial.is_finished:
             return
@@ -163,6 +167,7 @@ class RowSink:
             partial.begin()
         self._files = open_partials(partial, kind.errors, kind.measure)
         self.num_rows = self._files[0].num_rows if self._files else partial.complete_rows or 0
+        self.before = partial.statuses_of(self.num_rows)
         # Fewer files than writers are open only if all rows are written and some are published.
         if partial.complete_rows is None and self._files[0].is_empty:
             self._files[0].put(kind.head)
@@ -173,6 +178,7 @@ class RowSink:
         """Take the next rows."""
         for extend, write in self._pairs:
             extend(list(map(write, translations)))
+        self._partial.statuses.update(map(STATUS, translations))
         self.num_rows += len(translations)
 
     def flush(self) -> None:
@@ -192,5 +198,7 @@ class RowSink:
 
     def close(self) -> None:
         """Write what is pending; without `finish`, leave a partial output."""
-        close_all(self._files)
-        self._files = []
+        files, self._files = self._files, []
+        close_all(files)
+        if files:
+            self._partial.pause(self.num_rows)

@@ -9,6 +9,8 @@ import time
 import pytest
 
 from nllb_cli import Translator, cli
+from nllb_cli.errors import InputError
+from nllb_cli.io.row_files import RowSink
 
 
 def translate(*arguments):
@@ -157,6 +159,25 @@ def test_an_output_that_a_failed_run_was_to_replace_is_not_taken_for_its_own(tmp
     (tmp_path / "out" / "a.jsonl").unlink()
     assert translate(*given, "--beam", "1", "--resume") == 0
     assert translate(*given, "--beam", "1", "--resume") == 0
+
+
+def test_bad_rows_from_before_a_resume_count(rows, tmp_path, capsys, monkeypatch):
+    out, record = tmp_path / "out.jsonl", tmp_path / "run.json"
+    given = [rows, "-o", out, "--on-error", "keep", "--record", record]
+    finish = RowSink.finish
+
+    def fail(sink):
+        raise InputError("no more")
+
+    monkeypatch.setattr(RowSink, "finish", fail)
+    assert translate(*given) == 3
+    monkeypatch.setattr(RowSink, "finish", finish)
+    capsys.readouterr()
+    assert translate(*given, "--resume") == 1
+    assert "nllb: 0 rows, 5 more from before (2 blank, 1 repeated, 1 failed)" in (
+        capsys.readouterr().err.splitlines()
+    )
+    assert json.loads(record.read_text())["before"]["failed"] == 1
 
 
 @pytest.mark.slow

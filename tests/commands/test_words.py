@@ -71,4 +71,7 @@ def test_the_summary_is_a_line_or_a_table_of_what_went_wrong():
 def test_no_rows_have_no_rate():
     stats = RunStats(started=monotonic() - 5)
     assert words.summary(Progress(), stats) == ["0 rows"]
-    assert words.summary(Progress(resumed=50), stats) == ["0 rows, 50 more from before"]
+    progress = Progress(resumed=50)
+    assert words.summary(progress, stats) == ["0 rows, 50 more from before"]
+    progress.before.update({"ok": 40, "failed": 3, "blank": 7})
+    assert words.summary(progress, stats) == ["0 rows, 50 more from before (7 blank, 3 failed)"]

@@ -2,11 +2,13 @@
 
 import errno
 import os
+from contextlib import closing
 
 import pytest
 
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io import partial
+from nllb_cli.io.formats import open_sink, open_source
 from nllb_cli.io.partial import PartialFile, count_lines
 from tests.io.pump import OPTIONS, pump
 
@@ -47,6 +49,29 @@ def test_resume_continues_where_it_stopped(tmp_path, suffix):
     assert target.read_bytes() == whole.read_bytes()
     assert sorted(tmp_path.iterdir()) == sorted([source, whole, target])
     assert pump(source, target, settings={"beam": 4}, mode="resume") == 0
+
+
+def statuses_before(source, target):
+    with closing(open_source(str(source), OPTIONS)) as rows:
+        sink = open_sink(str(target), rows, OPTIONS, "resume")
+        sink.close()
+        return sink.num_rows, sink.before
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_statuses_are_kept_unless_the_run_was_killed(tmp_path, monkeypatch, suffix):
+    source, target = make(tmp_path, suffix), tmp_path / f"out{suffix}"
+    pump(source, target, stop_after=1234)
+    assert statuses_before(source, target) == (1234, {"ok": 1234})
+    assert statuses_before(source, target) == (1234, {"ok": 1234})
+    pump(source, target, stop_after=1000, mode="resume")
+    assert statuses_before(source, target) == (2234, {"ok": 2234})
+    with monkeypatch.context() as patch:
+        patch.setattr(partial.Partial, "pause", lambda *_: None)
+        pump(source, target, stop_after=1000, mode="resume")
+    assert statuses_before(source, target) == (3234, {})
+    pump(source, target, stop_after=1000, mode="resume")
+    assert statuses_before(source, target) == (4234, {})
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
