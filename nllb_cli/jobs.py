@@ -16,6 +16,7 @@ from nllb_cli.io.formats import Sink, Source, check_resumable, open_sink, open_s
 from nllb_cli.io.merge import merge
 from nllb_cli.io.partial import Mode, check_target, is_complete, part_of, unwritable
 from nllb_cli.io.rows import STDIN
+from nllb_cli.io.shards import check_names
 from nllb_cli.options import BLOCK_ROWS, IoOptions
 from nllb_cli.plan import Job
 from nllb_cli.records import Record, Translation
@@ -379,6 +380,10 @@ def _tell(texts: Sequence[str]) -> None:
         _log.warning("%s%s", texts[0], more)
 
 
-def merge_shards(shards: Sequence[str], output: str, format: str | None, overwrite: bool) -> int:
+def merge_shards(
+    shards: Sequence[str], output: str, format: str | None, overwrite: bool, as_given: bool
+) -> int:
     """Write the rows of all shards into one file and return how many there are."""
+    if not as_given:
+        check_names(shards)
     return merge(shards, output, format=format, overwrite=overwrite)

@@ -16,10 +16,15 @@ Target = Annotated[
     str, typer.Option("--output", "-o", metavar="FILE", help="Where to write all rows.")
 ]
 
+AsGiven = Annotated[
+    bool, typer.Option("--as-given", help="Join them whatever the numbers in their names say.")
+]
+
 
 def merge(
     shards: Shards,
     output: Target,
+    as_given: AsGiven = False,
     format: flags.Format = None,
     overwrite: flags.Overwrite = False,
     quiet: flags.Quiet = False,
@@ -28,6 +33,7 @@ def merge(
     from nllb_cli.commands.words import plural
     from nllb_cli.jobs import merge_shards
 
-    num_rows = merge_shards(shards, output, format, overwrite)
+    num_rows = merge_shards(shards, output, format, overwrite, as_given)
     if not quiet:
-        typer.echo(f"nllb: {plural(num_rows, 'row')} in {output}", err=True)
+        rows = f"{plural(num_rows, 'row')} of {plural(len(shards), 'shard')}"
+        typer.echo(f"nllb: {rows} in {output}", err=True)

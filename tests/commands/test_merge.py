@@ -31,7 +31,7 @@ def test_three_shards_are_the_whole(tmp_path, suffix, capfd):
         assert cli.run([*command, shard, "--shard", f"{number}/3"]) == 0
     capfd.readouterr()
     assert cli.run(["merge", *shards, "-o", str(merged)]) == 0
-    assert "7 rows in " in capfd.readouterr().err
+    assert "7 rows of 3 shards in " in capfd.readouterr().err
     if suffix == ".parquet":
         assert pq.read_table(merged).equals(pq.read_table(whole))
     else:
@@ -49,3 +49,19 @@ def test_what_cannot_be_merged_is_one_line(tmp_path, capfd):
     assert len(lines) == 2
     assert "--overwrite" in lines[0]
     assert "2.txt" in lines[1]
+
+
+def test_shards_out_of_order_or_incomplete_are_refused_unless_meant(tmp_path, capfd):
+    shards = [tmp_path / f"out-{number}-of-3.txt" for number in (1, 2, 3)]
+    for shard in shards:
+        shard.write_text(shard.name + "\n")
+    target = tmp_path / "all.txt"
+    first, second, third = map(str, shards)
+    assert cli.run(["merge", first, third, second, "-o", str(target)]) == 2
+    assert cli.run(["merge", first, second, "-o", str(target)]) == 2
+    assert not target.exists()
+    misplaced, missing = capfd.readouterr().err.splitlines()
+    assert misplaced.startswith(f"nllb: {third}: stands where {second} belongs")
+    assert missing.startswith(f"nllb: {third}: this shard is missing")
+    assert cli.run(["merge", first, third, second, "-o", str(target), "--as-given"]) == 0
+    assert target.read_text().split() == [path.name for path in (shards[0], shards[2], shards[1])]
