@@ -13,7 +13,7 @@ from typing import Any
 
 from nllb_cli.errors import UsageError
 from nllb_cli.io.formats import Sink, Source, check_resumable, open_sink, open_source, targets_of
-from nllb_cli.io.merge import merge
+from nllb_cli.io.merge import Merged, merge
 from nllb_cli.io.partial import Mode, check_target, is_complete, part_of, unwritable
 from nllb_cli.io.rows import STDIN
 from nllb_cli.io.shards import check_names
@@ -382,8 +382,8 @@ def _tell(texts: Sequence[str]) -> None:
 
 def merge_shards(
     shards: Sequence[str], output: str, format: str | None, overwrite: bool, as_given: bool
-) -> int:
-    """Write the rows of all shards into one file and return how many there are."""
+) -> Merged:
+    """Write the rows of all shards into one file, those of lines' status files beside it."""
     if not as_given:
         check_names(shards)
     return merge(shards, output, format=format, overwrite=overwrite)

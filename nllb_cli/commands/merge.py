@@ -33,7 +33,9 @@ def merge(
     from nllb_cli.commands.words import plural
     from nllb_cli.jobs import merge_shards
 
-    num_rows = merge_shards(shards, output, format, overwrite, as_given)
+    merged = merge_shards(shards, output, format, overwrite, as_given)
     if not quiet:
-        rows = f"{plural(num_rows, 'row')} of {plural(len(shards), 'shard')}"
+        if merged.lacking:
+            typer.echo(f"nllb: {merged.lacking}: no such file, statuses are left out", err=True)
+        rows = f"{plural(merged.num_rows, 'row')} of {plural(len(shards), 'shard')}"
         typer.echo(f"nllb: {rows} in {output}", err=True)

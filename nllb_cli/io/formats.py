@@ -236,7 +236,7 @@ def _writers(path: str, source: Source, options: IoOptions) -> dict[str, Write]:
         )
     writers = {path.replace("{tgt}", t): lines.write(i) for i, t in enumerate(targets)}
     if options.status_field is not None:
-        writers[path.replace(".{tgt}", "") + ".status"] = lines.write_status
+        writers[path.replace(".{tgt}", "") + lines.STATUS_SUFFIX] = lines.write_status
     return writers
 
 

@@ -10,6 +10,9 @@ from nllb_cli.io.rows import Block
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 
+STATUS_SUFFIX = ".status"
+"""Of the file beside an output that has its rows' statuses."""
+
 
 def read(blocks: Iterator[Block], options: IoOptions) -> Iterator[Record]:
     """Yield one record a line; its origin is the line's end."""

@@ -2,15 +2,30 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io.delimited import DELIMITERS, Dialect
 from nllb_cli.io.formats import format_of
+from nllb_cli.io.lines import STATUS_SUFFIX
 from nllb_cli.io.partial import Partial, is_same_file, pack, part_of, unwritable
 from nllb_cli.io.rows import ByteInput, blocks, line_chunks
 from nllb_cli.io.sidecar import sync_folder
+
+Copy = Callable[[Sequence[str], BinaryIO], int]
+"""Writes the rows of files into one and returns how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What was put together."""
+
+    num_rows: int
+    lacking: str | None = None
+    """The status file that is not there, where other shards have one: none was merged."""
 
 
 def merge(
@@ -20,12 +35,13 @@ def merge(
     format: str | None = None,
     overwrite: bool = False,
     quotes: bool = True,
-) -> int:
-    """Write the rows of all shards into one file and return how many there are.
+) -> Merged:
+    """Write the rows of all shards into one file; those of lines' status files beside it.
 
     Raises:
         UsageError: the target exists or is a shard, or formats differ.
-        InputError: a shard cannot be read, or has other columns than the first.
+        InputError: a shard cannot be read, has other columns than the first, or other statuses
+            than rows.
     """
     if any(is_same_file(shard, target) for shard in shards):
         raise UsageError(f"{target}: this is a shard; choose another -o")
@@ -33,8 +49,11 @@ def merge(
     if len(formats) != 1:
         raise UsageError(f"{target}: shards and target must have one format; name it with --format")
     chosen = formats.pop()
-    partial = Partial([Path(target)], {}, "overwrite" if overwrite else "new")
-    copy: Callable[[Sequence[str], BinaryIO], int]
+    sources, lacking = {target: shards}, None
+    if chosen == "lines":
+        lacking = _add_statuses(sources, target)
+    Partial([Path(name) for name in sources], {}, "overwrite" if overwrite else "new")
+    copy: Copy
     if chosen == "parquet":
         from nllb_cli.io.parquet import merge_files
 
@@ -46,25 +65,46 @@ def merge(
             return _copy_tables(shards, file, dialect)
     else:
         copy = _copy_lines
-    return _publish(partial.targets[0], shards, copy)
+    return Merged(_publish(sources, copy), lacking)
 
 
-def _publish(
-    target: Path, shards: Sequence[str], copy: Callable[[Sequence[str], BinaryIO], int]
-) -> int:
-    part = part_of(target)
-    try:
-        with open(part, "wb") as file:
-            num_rows = copy(shards, file)
-            file.flush()
-            os.fsync(file.fileno())
-        pack(part, target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise unwritable(target, error) from None
-    finally:
-        part.unlink(missing_ok=True)
-    return num_rows
+def _add_statuses(sources: dict[str, Sequence[str]], target: str) -> str | None:
+    """Add the status files of shards that are lines, or return the one that is not there."""
+    found = [shard + STATUS_SUFFIX for shard in sources[target]]
+    lacking = [path for path in found if not os.path.isfile(path)]
+    if not lacking:
+        sources[target + STATUS_SUFFIX] = found
+    return lacking[0] if lacking and len(lacking) < len(found) else None
+
+
+def _publish(sources: dict[str, Sequence[str]], copy: Copy) -> int:
+    """Write all targets, each from its files, then put them in their places."""
+    counts: dict[str, int] = {}
+    with ExitStack() as stack:
+        for name, paths in sources.items():
+            target = Path(name)
+            stack.callback(part_of(target).unlink, missing_ok=True)
+            try:
+                with open(part_of(target), "wb") as file:
+                    counts[name] = copy(paths, file)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise unwritable(target, error) from None
+        first, *others = counts
+        for name in others:
+            if counts[name] != counts[first]:
+                raise InputError(
+                    f"{sources[name][0]}: it and the other status files have {counts[name]:,} "
+                    f"rows, their shards {counts[first]:,}; mend them, or move them away"
+                )
+        for target in map(Path, counts):
+            try:
+                pack(part_of(target), target)
+                sync_folder(target.parent)
+            except OSError as error:
+                raise unwritable(target, error) from None
+    return counts[first]
 
 
 def _copy_lines(shards: Sequence[str], file: BinaryIO) -> int:

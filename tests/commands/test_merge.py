@@ -65,3 +65,19 @@ def test_shards_out_of_order_or_incomplete_are_refused_unless_meant(tmp_path, ca
     assert missing.startswith(f"nllb: {third}: this shard is missing")
     assert cli.run(["merge", first, third, second, "-o", str(target), "--as-given"]) == 0
     assert target.read_text().split() == [path.name for path in (shards[0], shards[2], shards[1])]
+
+
+def test_statuses_are_merged_or_said_to_be_left_out(tmp_path, capfd):
+    for number in (1, 2):
+        (tmp_path / f"{number}.txt").write_text("A\n")
+    (tmp_path / "1.txt.status").write_text("ok\n")
+    command = ["merge", *(str(tmp_path / f"{n}.txt") for n in (1, 2)), "-o", str(tmp_path / "all")]
+    assert cli.run(command) == 0
+    said = capfd.readouterr().err.splitlines()
+    assert said == [
+        f"nllb: {tmp_path}/2.txt.status: no such file, statuses are left out",
+        f"nllb: 2 rows of 2 shards in {tmp_path}/all",
+    ]
+    (tmp_path / "2.txt.status").write_text("ok\n")
+    assert cli.run([*command, "--overwrite"]) == 0
+    assert (tmp_path / "all.status").read_text() == "ok\nok\n"

@@ -39,21 +39,21 @@ def test_shards_merged_are_the_whole(tmp_path, suffix, num_rows):
         pump(source, shards[-1], first_row=first, stop=stop)
     pump(source, tmp_path / f"whole{suffix}")
     target = tmp_path / f"out{suffix}"
-    assert merge(shards, str(target)) == count
+    assert merge(shards, str(target)).num_rows == count
     if suffix == ".parquet":
         assert pq.read_table(target).equals(pq.read_table(tmp_path / "whole.parquet"))
     else:
         assert target.read_bytes() == (tmp_path / f"whole{suffix}").read_bytes()
     with pytest.raises(UsageError, match="exists"):
         merge(shards, str(target))
-    assert merge(shards[::-1], str(target), overwrite=True) == count
+    assert merge(shards[::-1], str(target), overwrite=True).num_rows == count
 
 
 def test_a_missing_last_end_joins_no_rows(tmp_path):
     for name, content in [("a", b"1\n2"), ("b", b""), ("c", b"3\n"), ("d", b"4")]:
         (tmp_path / name).write_bytes(content)
     paths = [str(tmp_path / name) for name in "abcd"]
-    assert merge(paths, str(tmp_path / "out.txt.gz")) == 4
+    assert merge(paths, str(tmp_path / "out.txt.gz")).num_rows == 4
     assert gzip.decompress((tmp_path / "out.txt.gz").read_bytes()) == b"1\n2\n3\n4"
 
 
@@ -78,7 +78,7 @@ def test_no_quotes_reach_the_merge(tmp_path):
     bare = IoOptions("e", ("f",), quotes=False)
     assert [r.texts for r in open_source(str(tmp_path / "a.tsv"), bare).records()] == [('"a',)]
     shards = [str(tmp_path / "a.tsv")] * 2
-    assert merge(shards, str(tmp_path / "out.tsv"), quotes=False) == 2
+    assert merge(shards, str(tmp_path / "out.tsv"), quotes=False).num_rows == 2
     assert (tmp_path / "out.tsv").read_text() == 'text\n"a\n"a\n'
 
 
@@ -90,3 +90,34 @@ def test_a_shard_is_never_the_target(tmp_path):
         with pytest.raises(UsageError, match="this is a shard; choose another -o"):
             merge([str(shard)], str(target), overwrite=True)
     assert shard.read_text() == "one\n"
+
+
+def write_lines(folder, **files):
+    for name, content in files.items():
+        (folder / name.replace("_", ".")).write_text(content)
+    return [str(folder / name) for name in ("a.txt", "b.txt")]
+
+
+def test_statuses_of_lines_are_merged_beside_the_rows(tmp_path):
+    statuses = {"a_txt_status": "ok\nblank\n", "b_txt_status": "failed\tno\n"}
+    shards = write_lines(tmp_path, a_txt="A\n\n", b_txt="", **statuses)
+    with pytest.raises(InputError, match=r"a\.txt\.status: .* have 3 rows, their shards 2; mend"):
+        merge(shards, str(tmp_path / "all.txt"))
+    assert len(list(tmp_path.iterdir())) == 4
+    (tmp_path / "b.txt").write_text("\n")
+    merged = merge(shards, str(tmp_path / "all.txt"))
+    assert (merged.num_rows, merged.lacking) == (3, None)
+    assert (tmp_path / "all.txt").read_text() == "A\n\n\n"
+    assert (tmp_path / "all.txt.status").read_text() == "ok\nblank\nfailed\tno\n"
+    (tmp_path / "all.txt").unlink()
+    with pytest.raises(UsageError, match=r"all\.txt\.status: exists"):
+        merge(shards, str(tmp_path / "all.txt"))
+    assert merge(shards, str(tmp_path / "all.txt"), overwrite=True).num_rows == 3
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_statuses_that_only_some_shards_have_are_left_out_and_said(tmp_path):
+    shards = write_lines(tmp_path, a_txt="A\n", b_txt="B\n", a_txt_status="ok\n")
+    merged = merge(shards, str(tmp_path / "all.txt"))
+    assert (merged.num_rows, merged.lacking) == (2, f"{shards[1]}.status")
+    assert not (tmp_path / "all.txt.status").exists()
