@@ -10,6 +10,7 @@ import typer
 from nllb_cli import __version__
 from nllb_cli.commands.bench import bench
 from nllb_cli.commands.ends import end_now
+from nllb_cli.commands.help import Command, Group
 from nllb_cli.commands.langs import langs
 from nllb_cli.commands.merge import merge
 from nllb_cli.commands.translate import translate
@@ -19,6 +20,7 @@ from nllb_cli.errors import ExitCode, NllbError
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
+    cls=Group,
     help="Translate a corpus with NLLB-200 or M2M-100: one row in, one row out.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -26,10 +28,8 @@ app = typer.Typer(
     epilog="Exit codes: 0 done; 1 done, but some rows are bad; 2 usage; 3 input; 4 model; "
     "5 device; 130 interrupted; 141 nobody reads the output any more; 143 terminated.",
 )
-app.command()(translate)
-app.command()(merge)
-app.command()(langs)
-app.command()(bench)
+for command in (translate, merge, langs, bench):
+    app.command(cls=Command)(command)
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -120,10 +120,12 @@ def options() -> str:
 def _row(option: typer.core.TyperOption) -> str:
     names = ", ".join(f"`{name}`" for name in option.opts)
     value = "" if option.is_flag else f" {option.metavar}".replace("|", r"\|")
-    default = option.show_default if isinstance(option.show_default, str) else ""
-    if not default and not option.is_flag and option.default not in (None, ""):
+    words, without, default = option.help.partition("; without it, ")
+    if without:
+        words, default = f"{words}.", default.removesuffix(".")
+    elif not option.is_flag and option.default not in (None, ""):
         default = f"`{option.default}`"
-    return f"| {names}{value} | {option.help} | {default} |\n"
+    return f"| {names}{value} | {words} | {default} |\n"
 
 
 def files() -> str:

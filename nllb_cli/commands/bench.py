@@ -17,8 +17,7 @@ Target = Annotated[
     typer.Option(
         "--tgt",
         metavar="LANG",
-        help="Language to translate into.",
-        show_default="French, if it is known",
+        help="Language to translate into; without it, French, if it is known.",
     ),
 ]
 Lines = Annotated[
@@ -26,8 +25,7 @@ Lines = Annotated[
     typer.Option(
         parser=flags.whole("--lines", 1),
         metavar="N",
-        help="Lines to translate.",
-        show_default="what takes some seconds",
+        help="Lines to translate; without it, as many as take some seconds.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print a JSON object.")]

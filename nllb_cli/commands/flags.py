@@ -56,7 +56,7 @@ def _decimal(flag: str) -> Callable[[str], float]:
 Inputs = Annotated[
     list[str],
     typer.Argument(
-        metavar="INPUT...", help="Files, directories or globs; - is stdin.", show_default=False
+        metavar="INPUT", help="Files, directories or globs; - is stdin.", show_default=False
     ),
 ]
 Output = Annotated[
@@ -80,7 +80,7 @@ Format = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="lines, jsonl, parquet, csv or tsv; without it, by the suffix, and lines for stdin.",
+        help="lines, jsonl, parquet, csv or tsv; without it, by the suffix, else lines.",
         autocompletion=_among("lines", "jsonl", "parquet", "csv", "tsv"),
         rich_help_panel=_ROWS,
     ),
@@ -101,8 +101,8 @@ OutputField = Annotated[
         "--output-field",
         "--output-column",
         metavar="NAME",
-        help="Field or column for the translation; {field} and {tgt} in it are filled in.",
-        show_default="translation",
+        help="Field or column for the translation, {field} and {tgt} in it filled in; "
+        "without it, translation.",
         rich_help_panel=_ROWS,
     ),
 ]
@@ -177,8 +177,7 @@ Model = Annotated[
     str | None,
     typer.Option(
         metavar="DIR|ID",
-        help="Checkpoint directory or hub id.",
-        show_default="$NLLB_MODEL, else the bundled model",
+        help="Checkpoint directory or hub id; without it, $NLLB_MODEL, else the bundled model.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -223,8 +222,7 @@ MaxBatchRows = Annotated[
     typer.Option(
         parser=whole("--max-batch-rows", 1),
         metavar="N",
-        help="Decode at most N rows together.",
-        show_default="what memory allows",
+        help="Decode at most N rows together; without it, what memory allows.",
         rich_help_panel=_MODEL,
     ),
 ]
@@ -261,8 +259,7 @@ MaxSourceTokens = Annotated[
     typer.Option(
         parser=whole("--max-source-tokens", 1),
         metavar="N",
-        help="Longest source.",
-        show_default="what the model has positions for",
+        help="Longest source; without it, what the model has positions for.",
         rich_help_panel=_SEARCH,
     ),
 ]
@@ -271,8 +268,7 @@ MaxTargetTokens = Annotated[
     typer.Option(
         parser=whole("--max-target-tokens", 2),
         metavar="N",
-        help="Longest translation.",
-        show_default="twice the row's source tokens + 50, at most 512",
+        help="Longest translation; without it, twice the row's source tokens + 50, at most 512.",
         rich_help_panel=_SEARCH,
     ),
 ]

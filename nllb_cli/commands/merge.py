@@ -9,7 +9,7 @@ from nllb_cli.commands import flags
 Shards = Annotated[
     list[str],
     typer.Argument(
-        metavar="SHARD...", help="Outputs of --shard 1/N to N/N, in order.", show_default=False
+        metavar="SHARD", help="Outputs of --shard 1/N to N/N, in order.", show_default=False
     ),
 ]
 Target = Annotated[
