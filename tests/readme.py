@@ -14,6 +14,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -101,23 +102,37 @@ def commands() -> dict[str, typer.core.TyperCommand]:
     return dict(typer.main.get_command(app).commands)
 
 
+def pages() -> dict[str, typer.core.TyperCommand | typer.core.TyperGroup]:
+    """Return what has a `--help`: `nllb` alone, and each command."""
+    alone = typer.main.get_command(app)
+    return {"nllb": alone, **{f"nllb {name}": command for name, command in commands().items()}}
+
+
+def parameters(page: typer.core.TyperCommand | typer.core.TyperGroup) -> list[Any]:
+    """Return arguments and options of our own; those for completion are the library's."""
+    return [parameter for parameter in page.params if "completion" not in parameter.name]
+
+
 def options() -> str:
-    """Return the tables of all options, under the titles that `--help` gives them."""
+    """Return the tables of all arguments and options, under the titles that `--help` gives them."""
     parts = []
-    for name, command in commands().items():
-        panels: dict[str, list[str]] = {"Options": []}
-        for parameter in command.params:
-            if parameter.param_type_name == "option":
-                panel = getattr(parameter, "rich_help_panel", None) or "Options"
-                panels.setdefault(panel, []).append(_row(parameter))
-        parts.append(f"`nllb {name}`: {(command.help or '').splitlines()[0]}\n")
+    for name, page in pages().items():
+        panels: dict[str, list[str]] = {"Arguments": [], "Options": []}
+        for parameter in parameters(page):
+            kind = f"{parameter.param_type_name.title()}s"
+            panel = getattr(parameter, "rich_help_panel", None) or kind
+            panels.setdefault(panel, []).append(_row(parameter))
+        parts.append(f"`{name}`: {(page.help or '').splitlines()[0]}\n")
         for title, rows in panels.items():
             head = f"| {title} | | default |\n|---|---|---|\n"
             parts += [head + "".join(rows)] if rows else []
     return "\n".join(parts)
 
 
-def _row(option: typer.core.TyperOption) -> str:
+def _row(option: typer.core.TyperArgument | typer.core.TyperOption) -> str:
+    if option.param_type_name == "argument":
+        more = "..." if option.nargs == -1 else ""
+        return f"| `{option.metavar}{more}` | {option.help} |  |\n"
     names = ", ".join(f"`{name}`" for name in option.opts)
     value = "" if option.is_flag else f" {option.metavar}".replace("|", r"\|")
     words, without, default = option.help.partition("; without it, ")

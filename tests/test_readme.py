@@ -6,7 +6,18 @@ import pytest
 
 from nllb_cli.errors import ExitCode
 from nllb_cli.io.formats import _BY_SUFFIX
-from tests.readme import PATH, ROOT, blocks, commands, in_place, renewed, run, without_figures
+from tests.readme import (
+    PATH,
+    ROOT,
+    blocks,
+    commands,
+    in_place,
+    pages,
+    parameters,
+    renewed,
+    run,
+    without_figures,
+)
 
 TEXT = PATH.read_text(encoding="utf-8")
 BLOCKS = blocks(TEXT)
@@ -51,11 +62,14 @@ def test_made_parts_are_those_of_the_code():
     assert renewed(TEXT) == TEXT, "run `make readme`"
 
 
-def test_options_are_those_that_help_shows():
-    for command in commands().values():
-        for option in command.params:
-            for name in option.opts if option.param_type_name == "option" else []:
-                assert f"`{name}`" in TEXT
+def test_arguments_and_options_are_those_of_each_command():
+    for command, page in pages().items():
+        part = TEXT.partition(f"\n`{command}`: ")[2].partition("\n`nllb")[0]
+        for parameter in parameters(page):
+            is_option = parameter.param_type_name == "option"
+            for name in parameter.opts if is_option else [parameter.metavar]:
+                assert re.search(rf"`{name}(\.\.\.)?`", part), f"{command} {name}"
+    assert all(f"| `{name}` |" in TEXT for name in ("INPUT...", "SHARD...", "WORD", "--version"))
 
 
 def test_exit_codes_are_those_of_the_code():
