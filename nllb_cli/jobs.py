@@ -12,7 +12,15 @@ from time import monotonic
 from typing import Any
 
 from nllb_cli.errors import UsageError
-from nllb_cli.io.formats import Sink, Source, check_resumable, open_sink, open_source, targets_of
+from nllb_cli.io.formats import (
+    Sink,
+    Source,
+    check_resumed,
+    check_sink,
+    open_sink,
+    open_source,
+    targets_of,
+)
 from nllb_cli.io.merge import Merged, merge
 from nllb_cli.io.partial import Mode, check_target, is_complete, part_of, unwritable
 from nllb_cli.io.rows import STDIN
@@ -20,41 +28,11 @@ from nllb_cli.io.shards import check_names
 from nllb_cli.options import BLOCK_ROWS, IoOptions
 from nllb_cli.plan import Job
 from nllb_cli.records import Record, Translation
+from nllb_cli.slices import Slice
 
 _log = logging.getLogger("nllb")
 MAX_OPEN_JOBS = 64
 FLUSH_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """Which rows of each input are translated."""
-
-    skip: int = 0
-    limit: int | None = None
-    shard: tuple[int, int] | None = None
-    """Number, from 1, and count."""
-
-    def bounds(self, source: Source) -> tuple[int, int | None]:
-        """First row and the row after the last; None is the end of the input."""
-        stop = None if self.limit is None else self.skip + self.limit
-        if self.shard is None and source.num_rows is None:
-            return self.skip, stop
-        num_rows = source.count_rows()
-        stop = num_rows if stop is None else min(stop, num_rows)
-        span = max(stop - self.skip, 0)
-        number, count = self.shard or (1, 1)
-        return self.skip + span * (number - 1) // count, self.skip + span * number // count
-
-
-def parse_shard(text: str | None) -> tuple[int, int] | None:
-    """Read `3/16`: the third of sixteen slices."""
-    if text is None:
-        return None
-    number, slash, count = text.partition("/")
-    if slash and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
-        return int(number), int(count)
-    raise UsageError(f"--shard {text}: write I/N with I from 1 to N, such as 3/16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +103,27 @@ class JobRun:
             if job.output not in (None, STDIN):
                 self._check_output(str(job.output))
             source = open_source(job.input, self.io, self._options.format)
-            if self._options.mode == "resume" and job.output not in (None, STDIN):
-                check_resumable(source)
+            check_sink(job.output, source, self.io, self._options.mode)
+            if self._options.mode == "resume":
                 self._note_if_complete(job, source)
             start, stop = self._options.slice.bounds(source)
             self.progress.expect(source.num_bytes, None if stop is None else stop - start)
             source.close()
+
+    def check_resumed(self) -> None:
+        """Find an unfinished output of another run than this, now that `settings` are known.
+
+        Raises:
+            UsageError: the text says what differs.
+        """
+        complete = set(self.complete)
+        for job in self.jobs:
+            # a pipe can be opened once only, and is refused then
+            if job not in complete and os.path.isfile(job.input):
+                source = open_source(job.input, self.io, self._options.format)
+                first_row, _ = self._options.slice.bounds(source)
+                check_resumed(str(job.output), source, self.io, self.settings, first_row)
+                source.close()
 
     def _note_if_complete(self, job: Job, source: Source) -> None:
         targets = targets_of(str(job.output), source, self.io)

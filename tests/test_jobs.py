@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from nllb_cli.errors import InputError, UsageError
-from nllb_cli.jobs import JobOptions, JobRun, Slice, parse_shard
+from nllb_cli.jobs import JobOptions, JobRun
 from nllb_cli.options import BLOCK_ROWS, IoOptions
 from nllb_cli.plan import Job
+from nllb_cli.slices import Slice
 from nllb_cli.stream import Stream, StreamOptions
 from nllb_cli.text.buckets import Limits
 from tests.conftest import ByteTokenizer, FakeEngine
@@ -280,13 +281,6 @@ def test_short_rows_of_tables_are_told_once(caplog):
     run(jobs, mode="overwrite")
     told = "b.csv:2: fewer fields than the header, empty ones are added (1 row)"
     assert caplog.messages == [f"{told}; so with 1 more input"]
-
-
-@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "1/3/3"])
-def test_a_shard_that_is_none_is_refused(text):
-    with pytest.raises(UsageError, match=r"--shard .*: write I/N"):
-        parse_shard(text)
-    assert parse_shard("3/16") == (3, 16)
 
 
 def test_a_bad_row_names_its_input_and_keeps_what_was_done():

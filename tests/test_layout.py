@@ -23,11 +23,13 @@ MAY_IMPORT = {
     "pipeline": LEAVES | {"stream", "text", "engine", "model", "languages"},
     "bench": LEAVES | {"pipeline", "stream", "text", "engine"},
     "plan": LEAVES | {"io"},
-    "jobs": LEAVES | {"io", "plan"},
+    "slices": LEAVES | {"io"},
+    "jobs": LEAVES | {"io", "plan", "slices"},
     "manifest": LEAVES | {"io", "plan"},
     "cli": LEAVES | {"commands"},
     "commands": LEAVES
-    | {"pipeline", "plan", "jobs", "manifest", "stream", "text", "languages", "bench", "commands"},
+    | {"pipeline", "plan", "slices", "jobs", "manifest", "stream", "text", "languages", "bench"}
+    | {"commands"},
 }
 
 

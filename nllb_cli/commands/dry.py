@@ -25,7 +25,6 @@ def dry_run(
     translator: Translator, job_run: JobRun, decode: DecodeOptions, options: StreamOptions
 ) -> None:
     """Print what a run would do and how long it would take; write nothing."""
-    job_run.check()
     num_rows = _print_jobs(job_run)
     io = job_run.io
     _print("languages", f"{_named(io.source_lang)} to {', '.join(map(_named, io.target_langs))}")

@@ -14,11 +14,12 @@ from nllb_cli.commands.ends import Ends, resume_command
 from nllb_cli.commands.reporter import Reporter
 from nllb_cli.commands.words import plural
 from nllb_cli.errors import ExitCode, NllbError, UsageError
-from nllb_cli.jobs import JobOptions, JobRun, Slice
+from nllb_cli.jobs import JobOptions, JobRun
 from nllb_cli.options import DecodeOptions, EngineOptions, IoOptions
 from nllb_cli.pipeline import Translator
 from nllb_cli.plan import Job, plan, refuse_fields_of_lines, refuse_own_files
 from nllb_cli.records import Translation
+from nllb_cli.slices import Slice
 from nllb_cli.stream import PAUSE_S, RunStats, Stream, StreamOptions
 from nllb_cli.text.segments import SplitRules
 
@@ -53,6 +54,7 @@ def run(choices: Choices) -> int:
     _refuse_own_files(choices)
     shows_bar = not (choices.output in (None, "-") and not choices.output_dir and _is_terminal())
     with Reporter(choices.is_quiet, choices.log_json, shows_bar) as reporter:
+        jobs = _jobs(choices)
         engine = choices.engine
         translator = Translator(
             choices.model,
@@ -62,11 +64,7 @@ def run(choices: Choices) -> int:
             gpu_memory=engine.gpu_memory,
             max_batch_rows=engine.max_batch_rows,
         )
-        for note in translator.notes:
-            reporter.say(note)
-        io = _with_languages(choices, translator, reporter)
-        jobs = _plan(choices)
-        refuse_fields_of_lines(jobs, choices.format, io)
+        io, told = _with_languages(choices, translator)
         rules = translator.rules(choices.max_source_tokens, choices.text)
         job_run = JobRun(
             jobs,
@@ -74,12 +72,47 @@ def run(choices: Choices) -> int:
                 io, choices.format, choices.mode, choices.slice, choices.output_dir is not None
             ),
         )
+        _check(choices, translator, job_run, rules)
+        for note in (*translator.notes, *told):  # a refusal is one line, so that these come after
+            reporter.say(note)
         pause_s = PAUSE_S if job_run.is_live else None
         options = StreamOptions(rules, io.on_error, translator.limits, pause_s)
         if choices.is_dry:
             dry_run(translator, job_run, choices.decode, options)
             return ExitCode.OK
         return _Run(choices, translator, job_run, options, reporter).run()
+
+
+def _jobs(choices: Choices) -> list[Job]:
+    """List what is to be done, or refuse what needs no model to be seen as wrong."""
+    io = choices.io
+    if not choices.source_lang and io.source_field is None:
+        raise UsageError("--src is needed: the language of the text, such as eng_Latn")
+    if not choices.target_langs and io.target_field is None:
+        raise UsageError("--tgt is needed: the language to translate into, such as fra_Latn")
+    replace(io, target_langs=tuple(choices.target_langs))  # refuses what does not go with them
+    jobs = _plan(choices)
+    refuse_fields_of_lines(jobs, choices.format, io)
+    if choices.record is not None:
+        manifest.check_record(choices.record)
+    return jobs
+
+
+def _check(choices: Choices, translator: Translator, job_run: JobRun, rules: SplitRules) -> None:
+    """Find what would stop the run, at first what shows before the model is fetched."""
+    job_run.check()
+    settings = manifest.settings(
+        manifest.model_mark(translator.fetch()),
+        job_run.io,
+        choices.decode,
+        {**translator.numbers, **asdict(rules)},
+        {"slice": asdict(choices.slice), "format": choices.format},
+    )
+    job_run.settings = settings
+    if choices.record is not None and job_run.complete:
+        manifest.refuse_changed(choices.record, job_run.complete, settings)
+    if choices.mode == "resume":
+        job_run.check_resumed()
 
 
 def _plan(choices: Choices) -> list[Job]:
@@ -106,22 +139,16 @@ def _is_terminal() -> bool:
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def _with_languages(choices: Choices, translator: Translator, reporter: Reporter) -> IoOptions:
-    """Find the codes of the languages that were asked for, and say what is not literal."""
+def _with_languages(choices: Choices, translator: Translator) -> tuple[IoOptions, list[str]]:
+    """Find the codes of the languages that were asked for; say what is not literal."""
     io = choices.io
-    if not choices.source_lang and io.source_field is None:
-        raise UsageError("--src is needed: the language of the text, such as eng_Latn")
-    if not choices.target_langs and io.target_field is None:
-        raise UsageError("--tgt is needed: the language to translate into, such as fra_Latn")
     names = [choices.source_lang, *choices.target_langs]
     found = {name: translator.language(name) for name in names if name}
-    for name, resolution in found.items():
-        if not resolution.is_literal:
-            reporter.say(f"language {name} is {resolution.code}")
+    told = [f"language {name} is {it.code}" for name, it in found.items() if not it.is_literal]
     source, *targets = [found[name].code if name else "" for name in names]
     if source in targets and io.source_field is None and io.target_field is None:
-        reporter.say(f"--src and --tgt are both {source}: the model words each row anew")
-    return replace(io, source_lang=source, target_langs=tuple(targets))
+        told.append(f"--src and --tgt are both {source}: the model words each row anew")
+    return replace(io, source_lang=source, target_langs=tuple(targets)), told
 
 
 class _Run:
@@ -150,24 +177,12 @@ class _Run:
 
     def run(self) -> int:
         """Translate, report, and return the exit code."""
-        choices, reporter, complete = self._choices, self._reporter, self._job_run.complete
-        self._job_run.check()
-        if choices.record is not None:
-            manifest.check_record(choices.record)
-        settings = self._job_run.settings = manifest.settings(
-            manifest.model_mark(self._translator.fetch()),
-            self._job_run.io,
-            choices.decode,
-            {**self._translator.numbers, **asdict(self._options.rules)},
-            {"slice": asdict(choices.slice), "format": choices.format},
-        )
-        if complete and choices.record is not None:
-            manifest.refuse_changed(choices.record, complete, settings)
+        reporter, complete = self._reporter, self._job_run.complete
         if complete:
             reporter.say(self._what_is_complete())
         if len(complete) == len(self._job_run.jobs):
             return ExitCode.OK
-        reporter.event("start", command=manifest.command(), settings=settings)
+        reporter.event("start", command=manifest.command(), settings=self._job_run.settings)
         self._begin_record()
         try:
             code = self._translate()

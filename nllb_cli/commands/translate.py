@@ -68,7 +68,7 @@ def translate(
     engine = EngineOptions(device, dtype, gpu_memory, max_batch_rows)
     # what follows imports much, and --help must not wait for it
     from nllb_cli.commands.run import Choices, run
-    from nllb_cli.jobs import Slice, parse_shard
+    from nllb_cli.slices import Slice, parse_shard
     from nllb_cli.text.segments import SplitRules, check_too_long
 
     choices = Choices(

@@ -32,7 +32,7 @@ from nllb_cli.errors import UsageError
 from nllb_cli.io import jsonl, lines
 from nllb_cli.io.compression import without_suffix
 from nllb_cli.io.delimited import DelimitedSource
-from nllb_cli.io.partial import Mode, Partial, RowFile
+from nllb_cli.io.partial import Mode, Partial, RowFile, is_unfinished
 from nllb_cli.io.row_files import LineSource, RowKind, RowSink, StreamSink, Write
 from nllb_cli.io.rows import STDIN
 from nllb_cli.io.sidecar import Settings, fingerprint
@@ -167,31 +167,51 @@ def open_sink(
         UsageError: the target exists, or belongs to another run, or has another format's suffix.
         InputError: the target cannot be written.
     """
+    check_sink(path, source, options, mode)
     if path is None or path == STDIN:
-        return _open_stdout(source, options, mode)
-    _check_suffix(path, source)
-    if mode == "resume":
-        check_resumable(source)
-    known = {} if source.num_bytes is None else {"input": fingerprint(source.path)}
-    settings = {**known, "first_row": first_row, **(settings or {})}
+        return _open_stdout(source, options)
+    settings = _with_input(source, settings or {}, first_row)
+    partial = Partial(targets_of(path, source, options), settings, mode)
     if source.format == "parquet":
         from nllb_cli.io.parquet import ParquetSink, ParquetSource
 
         assert isinstance(source, ParquetSource)
-        return ParquetSink(Partial([Path(path)], settings, mode), source, options, first_row)
-    writers = _writers(path, source, options)
-    partial = Partial([Path(target) for target in writers], settings, mode)
-    return RowSink(partial, list(writers.values()), _kind(source))
+        return ParquetSink(partial, source, options, first_row)
+    return RowSink(partial, list(_writers(path, source, options).values()), _kind(source))
 
 
-def check_resumable(source: Source) -> None:
-    """Refuse to resume what cannot be read a second time.
+def check_sink(path: str | None, source: Source, options: IoOptions, mode: Mode) -> None:
+    """Refuse an output that does not go with its input, whatever stands there.
 
     Raises:
-        UsageError: it is stdin.
+        UsageError: names the way out.
     """
-    if source.path == STDIN:
-        raise UsageError("--resume: stdin cannot be read again; give the input as a file")
+    if path is None or path == STDIN:
+        _check_stdout(source, options, mode)
+    else:
+        _check_suffix(path, source)
+        if mode == "resume" and source.path == STDIN:
+            raise UsageError("--resume: stdin cannot be read again; give the input as a file")
+    if source.format in ("lines", "jsonl"):  # a table's header may be readable only once
+        _writers(path or "stdout", source, options)
+
+
+def check_resumed(
+    path: str, source: Source, options: IoOptions, settings: Settings, first_row: int
+) -> None:
+    """Refuse an output that another run has left unfinished.
+
+    Raises:
+        UsageError: the text says what differs.
+    """
+    targets = targets_of(path, source, options)
+    if is_unfinished(targets):
+        Partial(targets, _with_input(source, settings, first_row), "resume")
+
+
+def _with_input(source: Source, settings: Settings, first_row: int) -> Settings:
+    known = {} if source.num_bytes is None else {"input": fingerprint(source.path)}
+    return {**known, "first_row": first_row, **settings}
 
 
 def targets_of(path: str, source: Source, options: IoOptions) -> list[Path]:
@@ -211,16 +231,18 @@ def _check_suffix(path: str, source: Source) -> None:
         )
 
 
-def _open_stdout(source: Source, options: IoOptions, mode: Mode) -> Sink:
+def _check_stdout(source: Source, options: IoOptions, mode: Mode) -> None:
     if source.format == "parquet":
         raise UsageError("Parquet cannot go to stdout; name a file with -o")
     if mode == "resume":
         raise UsageError("--resume: stdout cannot be resumed; name a file with -o")
-    writers = _writers("stdout", source, options)
-    if len(writers) > 1:
+    if source.format == "lines" and len(_writers("stdout", source, options)) > 1:
         raise UsageError("stdout takes one target and no --status for lines; name a file with -o")
-    kind = _kind(source)
-    return StreamSink(RowFile(1, "stdout", kind.errors), next(iter(writers.values())), kind.head)
+
+
+def _open_stdout(source: Source, options: IoOptions) -> Sink:
+    kind, (write,) = _kind(source), _writers("stdout", source, options).values()
+    return StreamSink(RowFile(1, "stdout", kind.errors), write, kind.head)
 
 
 def _writers(path: str, source: Source, options: IoOptions) -> dict[str, Write]:

@@ -141,6 +141,11 @@ def is_complete(targets: list[Path]) -> bool:
     )
 
 
+def is_unfinished(targets: list[Path]) -> bool:
+    """Whether an earlier run has left a part of an output."""
+    return any(path.exists() for path in (_sidecar_of(targets), *map(part_of, targets)))
+
+
 def _sidecar_of(targets: list[Path]) -> Path:
     return targets[0].with_name(targets[0].name + ".part.json")
 

@@ -4,7 +4,7 @@ from nllb_cli import cli
 
 
 def test_it_tells_what_a_run_would_do(tmp_path, capsys):
-    path, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    path, out = tmp_path / "in.txt", tmp_path / "out.{tgt}.txt"
     path.write_text("Good morning.\n\nThank you.\n")
     arguments = ["translate", str(path), "--src", "en", "--tgt", "fr,de", "-o", str(out)]
     assert cli.run([*arguments, "--dry-run"]) == 0
@@ -24,6 +24,9 @@ def test_what_can_be_refused_is(tmp_path, capsys):
     assert cli.run([*arguments, "--dry-run"]) in (2, 3)
     assert "--overwrite" in capsys.readouterr().err
     assert out.read_text() == "kept"
+    arguments = ["translate", str(path), "--format", "lines", "--src", "en", "--tgt", "fr,de"]
+    assert cli.run([*arguments, "--dry-run"]) == 2
+    assert "several targets need a file each" in capsys.readouterr().err
 
 
 def test_bad_rows_of_the_sample_are_told(tmp_path, capsys):

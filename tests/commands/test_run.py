@@ -11,11 +11,12 @@ import pytest
 from nllb_cli import Translator, cli
 from nllb_cli.errors import InputError
 from nllb_cli.io.row_files import RowSink
+from tests.readme import ROOT
 
 
 def translate(*arguments):
-    command = [str(argument) for argument in arguments]
-    return int(cli.run(["translate", *command, "--src", "eng_Latn", "--tgt", "fra_Latn"]))
+    command = ["translate", "--src", "eng_Latn", "--tgt", "fra_Latn"]
+    return int(cli.run([*command, *(str(argument) for argument in arguments)]))
 
 
 @pytest.fixture
@@ -76,6 +77,63 @@ def test_a_row_that_is_too_long_is_told_and_no_row_is_missing(tmp_path, capsys, 
     expected[580] = ""
     assert out.read_text().split("\n")[:-1] == expected
     assert said[-1].split() == ["nllb:", "failed", "1", f"{path}:581"]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "--tgt is needed"),
+        (["--tgt", "fr,fr"], "--tgt fr,fr: a language is named twice"),
+        (["--tgt", "fr", "--field", "body"], "--field: lines have no fields"),
+        (["--tgt", "fr", "{more}", "-o", "out.txt"], "-o out.txt: there are 2 inputs"),
+        (["--tgt", "fr", "-o", "out.txt", "--output-dir", "out"], "choose one of them"),
+        (["--tgt", "fr", "--record", "absent/run.json"], "--record absent/run.json: cannot be"),
+        (["--tgt", "fr", "absent.txt"], "absent.txt: no such file"),
+    ],
+)
+def test_what_needs_no_model_is_told_before_it_is_looked_up(tmp_path, capsys, options, told):
+    for name in ("in.txt", "more.txt"):
+        (tmp_path / name).write_text("Good morning.\n")
+    options = [option.replace("{more}", str(tmp_path / "more.txt")) for option in options]
+    command = ["translate", str(tmp_path / "in.txt"), "--src", "en", *options]
+    assert cli.run([*command, "--model", str(tmp_path / "absent")]) in (2, 3)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
+@pytest.mark.parametrize(
+    ("input", "options", "told"),
+    [
+        ("samples/reviews.parquet", [], "Parquet cannot go to stdout"),
+        ("samples/sentences.txt", ["--tgt", "fr,de"], "several targets need a file each"),
+        ("samples/sentences.txt", ["--tgt", "fr,de", "-o", "{out}.txt"], "a file each"),
+        ("samples/sentences.txt", ["--status"], "stdout takes one target"),
+        ("samples/sentences.txt", ["--resume"], "--resume: stdout cannot be resumed"),
+        ("samples/phrases.csv", ["-o", "{out}.jsonl"], "another suffix than .jsonl"),
+        ("samples/messages.jsonl", ["--tgt", "fr,de", "--output-field", "t"], "{tgt} in the"),
+    ],
+)
+def test_what_needs_no_weights_is_told_in_one_line_before_they_are_loaded(
+    tmp_path, capsys, monkeypatch, input, options, told
+):
+    monkeypatch.setattr(Translator, "load", None)
+    options = [option.replace("{out}", str(tmp_path / "out")) for option in options]
+    assert translate(ROOT / input, *options) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_is_another_is_refused_in_one_line_before_weights_are_loaded(
+    rows, tmp_path, capsys, monkeypatch
+):
+    out = tmp_path / "out.jsonl"
+    assert translate(rows, "-o", out) == 3  # a bad row leaves a part
+    capsys.readouterr()
+    monkeypatch.setattr(Translator, "load", None)
+    assert translate(rows, "-o", out, "--resume", "--beam", "2") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"nllb: {out}.part.json: belongs to another run (")
 
 
 def test_an_existing_output_is_not_overwritten_unasked(tmp_path, capsys):
