@@ -39,13 +39,15 @@ def settings(
     rows: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return what must be equal when a run is resumed, as JSON values."""
-    return {
-        "version": __version__,
-        "model": dict(model),
-        "rows": {**_plain(asdict(io)), **rows},
-        "search": asdict(decode),
-        "numbers": dict(numbers),
-    }
+    return _plain(
+        {
+            "version": __version__,
+            "model": dict(model),
+            "rows": {**asdict(io), **rows},
+            "search": asdict(decode),
+            "numbers": dict(numbers),
+        }
+    )
 
 
 def versions() -> dict[str, str]:

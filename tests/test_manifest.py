@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import asdict
 
 import pytest
 
@@ -9,6 +10,7 @@ from nllb_cli import __version__, manifest
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.options import DecodeOptions, IoOptions
 from nllb_cli.plan import Job
+from nllb_cli.slices import Slice
 
 
 def test_a_models_mark_changes_with_its_files(tmp_path):
@@ -27,10 +29,11 @@ def test_a_models_mark_changes_with_its_files(tmp_path):
 
 def test_settings_are_what_json_gives_back():
     io = IoOptions("eng_Latn", ("fra_Latn", "deu_Latn"))
-    found = manifest.settings({"m": "1"}, io, DecodeOptions(2), {"dtype": "float32"}, {"skip": 1})
+    rows = {"slice": asdict(Slice(shard=(1, 2)))}
+    found = manifest.settings({"m": "1"}, io, DecodeOptions(2), {"dtype": "float32"}, rows)
     assert json.loads(json.dumps(found)) == found
     assert found["version"] == __version__
-    other = manifest.settings({"m": "1"}, io, DecodeOptions(3), {"dtype": "float32"}, {"skip": 1})
+    other = manifest.settings({"m": "1"}, io, DecodeOptions(3), {"dtype": "float32"}, rows)
     assert [name for name in found if found[name] != other[name]] == ["search"]
 
 

@@ -124,6 +124,17 @@ def test_what_needs_no_weights_is_told_in_one_line_before_they_are_loaded(
     assert not list(tmp_path.iterdir())
 
 
+def test_a_shard_is_resumed_as_other_runs_are(tmp_path, capsys):
+    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    path.write_text('{"text": "Good morning."}\n{"text": 7}\n' * 2)
+    options = ["-o", out, "--shard", "1/2"]
+    assert translate(path, *options) == 3
+    assert translate(path, *options, "--resume") == 3
+    assert (
+        f"nllb: {path}:2: field 'text' holds a number" in capsys.readouterr().err.splitlines()[-1]
+    )
+
+
 def test_a_run_that_is_another_is_refused_in_one_line_before_weights_are_loaded(
     rows, tmp_path, capsys, monkeypatch
 ):
