@@ -13,8 +13,9 @@ from typing import Any
 
 from nllb_cli import __version__
 from nllb_cli.errors import InputError, UsageError
+from nllb_cli.io.changes import changes
 from nllb_cli.io.rows import STDIN
-from nllb_cli.io.sidecar import changes, fingerprint
+from nllb_cli.io.sidecar import fingerprint
 from nllb_cli.options import DecodeOptions, IoOptions
 from nllb_cli.plan import Job
 

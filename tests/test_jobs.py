@@ -174,7 +174,7 @@ def test_resume_of_a_changed_run_says_what_changed():
         made.close()
 
     start(4)
-    with pytest.raises(UsageError, match="search.beam_size: 4, now 5"):
+    with pytest.raises(UsageError, match="--beam was 4, now is 5"):
         start(5)
     write("a.txt", lines(301))
     with pytest.raises(UsageError, match="input"):

@@ -73,10 +73,10 @@ def test_a_record_tells_that_another_run_made_a_complete_output(tmp_path):
     manifest.write_record(str(record), {"settings": settings, "inputs": manifest.inputs(jobs)})
     manifest.refuse_changed(str(record), jobs, settings)
     manifest.refuse_changed(str(record), [Job(str(source), "another.txt")], {})
-    with pytest.raises(UsageError, match=r"out\.txt: complete, but .*search\.beam_size: 4, now 5"):
+    with pytest.raises(UsageError, match=r"out\.txt: complete, but .*--beam was 4, now is 5"):
         manifest.refuse_changed(str(record), jobs, {**settings, "search": {"beam_size": 5}})
     source.write_text("b!\n")
-    with pytest.raises(UsageError, match=r"input\.size: 2, now 3"):
+    with pytest.raises(UsageError, match="the input had 2 bytes, now has 3"):
         manifest.refuse_changed(str(record), jobs, settings)
     record.write_text("[]")
     manifest.refuse_changed(str(record), jobs, {})

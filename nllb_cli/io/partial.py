@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nllb_cli.errors import InputError, UsageError
+from nllb_cli.io.changes import changes
 from nllb_cli.io.compression import compress, suffix_of
-from nllb_cli.io.sidecar import Settings, changes, read_sidecar, sync_folder, write_sidecar
+from nllb_cli.io.sidecar import Settings, read_sidecar, sync_folder, write_sidecar
 
 Mode = Literal["new", "overwrite", "resume"]
 Measure = Callable[[Path, int | None], tuple[int, int]]

@@ -37,27 +37,6 @@ def fingerprint(path: str) -> dict[str, Any]:
     }
 
 
-def changes(old: Settings, new: Settings) -> list[str]:
-    """Say what differs between two runs, one text each, as `decode.beam_size: 4, now 5`."""
-    before, after = _flat(old), _flat(new)
-    texts = []
-    for name in [*before, *(name for name in after if name not in before)]:
-        was, now = before.get(name, "absent"), after.get(name, "absent")
-        if was != now:
-            texts.append(f"{name}: {was}, now {now}")
-    return texts
-
-
-def _flat(settings: Settings, prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
-
-
 def read_sidecar(path: Path) -> dict[str, Any] | None:
     """Return the content of a sidecar, or None if there is none.
 

@@ -171,7 +171,7 @@ def test_resume_of_a_complete_output_does_nothing_and_says_so(tmp_path, capsys, 
         said = capsys.readouterr().err
         assert f"nllb: {out}: complete already, left as it is; --overwrite" in said
         assert translate(*given, "--record", record, "--beam", "1") == 2
-        assert "search.beam_size: 4, now 1" in capsys.readouterr().err
+        assert "(--beam was 4, now is 1)" in capsys.readouterr().err
     more = tmp_path / "more.txt"
     more.write_text("Thank you.\n")
     folder = tmp_path / "out"

@@ -5,18 +5,7 @@ import os
 import pytest
 
 from nllb_cli.errors import InputError
-from nllb_cli.io.sidecar import changes, fingerprint, read_sidecar, write_sidecar
-
-
-def test_changes_are_named():
-    old = {"version": "1", "decode": {"beam": 4, "alpha": 1.0}, "gone": True}
-    new = {"version": "1", "decode": {"beam": 5, "alpha": 1.0}, "new": None}
-    assert changes(old, new) == [
-        "decode.beam: 4, now 5",
-        "gone: True, now absent",
-        "new: absent, now None",
-    ]
-    assert changes(old, old) == []
+from nllb_cli.io.sidecar import fingerprint, read_sidecar, write_sidecar
 
 
 def test_a_fingerprint_sees_size_time_head_and_tail(tmp_path):
@@ -31,12 +20,16 @@ def test_a_fingerprint_sees_size_time_head_and_tail(tmp_path):
         path.write_bytes(data)
         os.utime(path, ns=(5, 5))
         other = fingerprint(str(path))
-        assert changes(first, other) == [f"sample: {first['sample']}, now {other['sample']}"]
+        assert different(first, other) == ["sample"]
     path.write_bytes(bytes(3_000_000))
     os.utime(path, ns=(6, 6))
-    assert changes(first, fingerprint(str(path))) == ["mtime_ns: 5, now 6"]
+    assert different(first, fingerprint(str(path))) == ["mtime_ns"]
     with pytest.raises(InputError, match="cannot be read"):
         fingerprint(str(tmp_path / "none"))
+
+
+def different(one, other):
+    return [name for name in one if one[name] != other[name]]
 
 
 def test_a_sidecar_is_whole_or_absent(tmp_path):

@@ -1,0 +1,99 @@
+"""What differs between two runs, in the words of the command line."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nllb_cli.io.sidecar import Settings
+
+_ABSENT = "absent"
+_MARK = ("input.size", "input.sample", "input.mtime_ns")
+_MODEL = "model."
+_OPTIONS = {
+    "rows.source_lang": "--src",
+    "rows.target_langs": "--tgt",
+    "rows.source_field": "--src-field",
+    "rows.target_field": "--tgt-field",
+    "rows.fields": "--field",
+    "rows.output_field": "--output-field",
+    "rows.on_error": "--on-error",
+    "rows.status_field": "--status-field",
+    "rows.format": "--format",
+    "rows.slice.skip": "--skip",
+    "rows.slice.limit": "--limit",
+    "rows.slice.shard": "--shard",
+    "search.beam_size": "--beam",
+    "search.length_penalty": "--length-penalty",
+    "search.early_stopping": "--early-stopping",
+    "numbers.device": "--device",
+    "numbers.dtype": "--dtype",
+    "numbers.max_source_tokens": "--max-source-tokens",
+    "numbers.max_target_tokens": "--max-target-tokens",
+    "numbers.too_long": "--too-long",
+    "numbers.normalize": "--normalize",
+    "numbers.emoji": "--emoji",
+}
+_NAMES = {
+    **_OPTIONS,
+    "version": "nllb",
+    "first_row": "the number of the first row",
+    "rows.quotes": "the use of quotes",
+    "input": "the input",
+    "input.input": "the input",
+    "input.output": "the output",
+}
+"""Settings by their path; what is missing here goes by its path."""
+
+
+def changes(old: Settings, new: Settings) -> list[str]:
+    """Say what differs between two runs, one text each, as `--beam was 4, now is 5`."""
+    before, after = _flat(old), _flat(new)
+    names = [
+        name
+        for name in {**before, **after}
+        if before.get(name, _ABSENT) != after.get(name, _ABSENT)
+    ]
+    texts = _of_input(before, after)
+    for name in names:
+        if name not in _MARK and not name.startswith(_MODEL):
+            was, now = (_value(name, found.get(name, _ABSENT)) for found in (before, after))
+            texts.append(f"{_NAMES.get(name, name)} was {was}, now is {now}")
+    return texts + _of_model([name for name in names if name.startswith(_MODEL)])
+
+
+def _of_input(before: Settings, after: Settings) -> list[str]:
+    was, now = ([found.get(name) for name in _MARK] for found in (before, after))
+    if was == now:
+        return []
+    if was[0] is None or now[0] is None:
+        kinds = ["no file" if mark[0] is None else "a file" for mark in (was, now)]
+        return [f"the input was {kinds[0]}, now is {kinds[1]}"]
+    if was[0] != now[0]:
+        return [f"the input had {was[0]} bytes, now has {now[0]}"]
+    if was[1] != now[1]:
+        return ["the input has other bytes, though as many"]
+    return ["the input was written to since"]
+
+
+def _of_model(names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return [f"--model was another, in {names[0].removeprefix(_MODEL)}{more}"]
+
+
+def _value(name: str, value: Any) -> str:
+    if value is None or value == "" or value == []:
+        return "not given"
+    if isinstance(value, list):
+        return ("/" if name == "rows.slice.shard" else ",").join(map(str, value))
+    return str(value)
+
+
+def _flat(settings: Settings, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
