@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nllb_cli.io.sidecar import Settings
+from nllb_cli.io.sidecar import Settings, is_same_content
 
 _ABSENT = "absent"
-_MARK = ("input.size", "input.sample", "input.mtime_ns")
+_MARK = ("size", "mtime_ns", "sample")
 _MODEL = "model."
 _OPTIONS = {
     "rows.source_lang": "--src",
@@ -54,24 +54,33 @@ def changes(old: Settings, new: Settings) -> list[str]:
     ]
     texts = _of_input(before, after)
     for name in names:
-        if name not in _MARK and not name.startswith(_MODEL):
+        if name.removeprefix("input.") not in _MARK and not name.startswith(_MODEL):
             was, now = (_value(name, found.get(name, _ABSENT)) for found in (before, after))
             texts.append(f"{_NAMES.get(name, name)} was {was}, now is {now}")
     return texts + _of_model([name for name in names if name.startswith(_MODEL)])
 
 
 def _of_input(before: Settings, after: Settings) -> list[str]:
-    was, now = ([found.get(name) for name in _MARK] for found in (before, after))
+    was, now = (
+        {name: found[f"input.{name}"] for name in _MARK if f"input.{name}" in found}
+        for found in (before, after)
+    )
     if was == now:
         return []
-    if was[0] is None or now[0] is None:
-        kinds = ["no file" if mark[0] is None else "a file" for mark in (was, now)]
+    if len(was) < len(_MARK) or len(now) < len(_MARK):
+        kinds = ["a file" if mark else "no file" for mark in (was, now)]
         return [f"the input was {kinds[0]}, now is {kinds[1]}"]
-    if was[0] != now[0]:
-        return [f"the input had {was[0]} bytes, now has {now[0]}"]
-    if was[1] != now[1]:
+    if is_same_content(was, now):
+        return []
+    if was["size"] != now["size"]:
+        return [f"the input had {was['size']} bytes, now has {now['size']}"]
+    if was["sample"] != now["sample"]:
         return ["the input has other bytes, though as many"]
-    return ["the input was written to since"]
+    seconds, rest = divmod(was["mtime_ns"], 10**9)
+    return [
+        "the input was written to since; if it holds what it held, "
+        f"touch -d @{seconds}.{rest:09} INPUT says so"
+    ]
 
 
 def _of_model(names: Sequence[str]) -> list[str]:

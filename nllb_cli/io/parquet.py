@@ -23,7 +23,7 @@ from nllb_cli.io.parquet_parts import Parts
 from nllb_cli.io.partial import Partial, part_of, unwritable
 from nllb_cli.io.row_files import STATUS
 from nllb_cli.io.rows import STDIN
-from nllb_cli.io.sidecar import fingerprint
+from nllb_cli.io.sidecar import fingerprint, is_same_content
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 
@@ -205,7 +205,7 @@ class ParquetSink:
         """Join input and parts in the target's place."""
         self._close_part()
         self._partial.complete(self.num_rows)
-        if fingerprint(self._source.path) != self._source.mark:
+        if not is_same_content(self._source.mark, fingerprint(self._source.path)):
             raise InputError(
                 f"{self._source.path}: changed while it was translated; its columns no longer"
                 " belong to the translations; start again with --overwrite"

@@ -11,6 +11,8 @@ from nllb_cli.errors import InputError
 
 _SAMPLE_BYTES = 1 << 18
 _NUM_SAMPLES = 16
+WHOLE_BYTES = _SAMPLE_BYTES * _NUM_SAMPLES
+"""Of a file that is no larger the samples leave nothing out."""
 
 Settings = Mapping[str, Any]
 """JSON values by name; nested objects are compared name by name."""
@@ -35,6 +37,16 @@ def fingerprint(path: str) -> dict[str, Any]:
         "mtime_ns": status.st_mtime_ns,
         "sample": digest.hexdigest()[:16],
     }
+
+
+def is_same_content(old: Settings, new: Settings) -> bool:
+    """Return whether two fingerprints are of the same bytes.
+
+    The samples of a small file are all of it, so that its time says nothing more.
+    """
+    has_same_bytes = all(old[name] == new[name] for name in ("size", "sample"))
+    is_whole = new["size"] <= WHOLE_BYTES
+    return has_same_bytes and (is_whole or old["mtime_ns"] == new["mtime_ns"])
 
 
 def read_sidecar(path: Path) -> dict[str, Any] | None:

@@ -52,12 +52,18 @@ def settings(io=IoOptions(), decode=DecodeOptions(), model=MODEL, rows=Slice(), 
             {**settings(), "input": {**MARK, "mtime_ns": 6, "sample": "b6"}},
             ["the input has other bytes, though as many"],
         ),
-        ({**settings(), "input": {**MARK, "mtime_ns": 6}}, ["the input was written to since"]),
+        ({**settings(), "input": {**MARK, "mtime_ns": 6}}, []),
         ({**settings(), "input": {}}, ["the input was a file, now is no file"]),
     ],
 )
 def test_changes_are_told_in_options(new, told):
     assert changes(settings(), new) == told
+
+
+def test_a_large_input_that_was_touched_is_told_with_the_way_to_say_that_it_is_the_same():
+    old, new = ({"input": {**MARK, "size": 10**8, "mtime_ns": 10**10 + n}} for n in (7, 8))
+    (told,) = changes(old, new)
+    assert told.endswith("if it holds what it held, touch -d @10.000000007 INPUT says so")
 
 
 def test_every_setting_has_a_name_and_every_name_is_an_option():

@@ -201,8 +201,12 @@ def test_parquet_cannot_be_piped(tmp_path):
         open_source("x.parquet.gz", OPTIONS)
 
 
-def test_an_input_that_changed_is_not_joined(tmp_path, monkeypatch):
+def test_an_input_that_changed_is_not_joined_and_one_that_was_touched_is(tmp_path, monkeypatch):
     source = make(tmp_path, wide_table(10))
+    with monkeypatch.context() as patch:
+        touched = parquet.ParquetSink.finish
+        patch.setattr(parquet.ParquetSink, "finish", lambda sink: (os.utime(source), touched(sink)))
+        assert pump(source, tmp_path / "touched.parquet") == 10
     finish = parquet.ParquetSink.finish
 
     def late(sink):

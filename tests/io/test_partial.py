@@ -7,9 +7,10 @@ from contextlib import closing
 import pytest
 
 from nllb_cli.errors import InputError, UsageError
-from nllb_cli.io import partial
+from nllb_cli.io import partial, sidecar
 from nllb_cli.io.formats import open_sink, open_source
-from nllb_cli.io.partial import PartialFile, count_lines
+from nllb_cli.io.partial import Partial, PartialFile, count_lines
+from nllb_cli.io.sidecar import fingerprint
 from tests.io.pump import OPTIONS, pump
 
 ROWS = b"".join(b"row %d\n" % n for n in range(5000))
@@ -82,10 +83,32 @@ def test_a_changed_run_is_refused_and_told_why(tmp_path, suffix):
         pump(source, target, settings=beam(5), mode="resume")
     with pytest.raises(UsageError, match=r"unfinished run; --resume .* --overwrite"):
         pump(source, target, settings=beam(4))
-    os.utime(source, ns=(1, 1))
-    with pytest.raises(UsageError, match="the input was written to since"):
-        pump(source, target, settings=beam(4), mode="resume")
+    with source.open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(UsageError, match=r"the input had \d+ bytes, now has \d+;"):
+        Partial([target], {"input": fingerprint(str(source)), **beam(4)}, "resume")
+    os.truncate(source, source.stat().st_size - 4)
     assert pump(source, target, settings=beam(5), mode="overwrite") == 5000
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_touched_input_is_the_same_and_a_large_one_can_be_said_to_be(
+    tmp_path, monkeypatch, suffix
+):
+    source, target = make(tmp_path, suffix), tmp_path / f"out{suffix}"
+    pump(source, target, stop_after=10)
+    before = source.stat().st_mtime_ns
+    os.utime(source, ns=(1, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(sidecar, "WHOLE_BYTES", 0)
+        with pytest.raises(
+            UsageError, match=r"since; .*, touch -d @\d+\.\d{9} INPUT says"
+        ) as error:
+            pump(source, target, mode="resume")
+    assert f"@{before // 10**9}.{before % 10**9:09} " in str(error.value)
+    assert pump(source, target, stop_after=20, mode="resume") == 20
+    os.utime(source, ns=(before, before))
+    assert pump(source, target, mode="resume") == 5000 - 30
 
 
 def beam(number):
