@@ -1,12 +1,14 @@
 """The door for programs: a model that translates whatever is iterated, in order."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nllb_cli.errors import InputError, UsageError
+from nllb_cli.errors import InputError, NllbError, UsageError
 from nllb_cli.languages import Resolution, resolve
 from nllb_cli.model.config import read_config
 from nllb_cli.model.hub import BUNDLED_MODEL, EXAMPLE, resolve_model
@@ -16,7 +18,7 @@ from nllb_cli.stream import Stream, StreamOptions
 from nllb_cli.text.buckets import Limits
 from nllb_cli.text.emoji import Emoji
 from nllb_cli.text.normalize import Normalize
-from nllb_cli.text.segments import NUM_SPECIALS, SplitRules, TooLong
+from nllb_cli.text.segments import NUM_SPECIALS, SplitRules, TooLong, check_too_long
 from nllb_cli.text.tokenizer import load_tokenizer
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ CPU_LIMITS = Limits(window_rows=512, first_window_rows=64, max_batch_tokens=4096
 GPU_LIMITS = Limits(
     window_rows=8192, first_window_rows=2048, max_batch_tokens=16384, max_batch_rows=512
 )
+_OPTION = re.compile(r"(?<![^\s(])--([a-z]+(?:-[a-z]+)*)")
+_NO_ARGUMENT = re.compile(r", --on-error keep[^,;]*")
 
 
 class Translator:
@@ -108,25 +112,28 @@ class Translator:
         The texts are iterated in another thread, a few thousand ahead. Several target languages
         give each translation several `texts`; None and blank texts come back as they are.
         """
-        source_lang = self.language(src).code
-        names = [tgt] if isinstance(tgt, str) else tgt
-        targets = tuple(self.language(name).code for name in names)
-        decode = DecodeOptions(beam, length_penalty, str(early_stopping).lower())  # type: ignore[arg-type]
-        wanted = SplitRules(
-            max_target_tokens=max_target_tokens,
-            too_long=too_long,
-            normalize=normalize,
-            emoji=emoji,
-        )
-        rules = self.rules(max_source_tokens, wanted)
-        if isinstance(texts, str):
-            raise UsageError("texts is a str, whose letters would be translated; give a list")
-        records = (
-            Record(index, (_checked(index, text),), source_lang, targets)
-            for index, text in enumerate(texts)
-        )
-        _, chunks = self.stream(records, decode, StreamOptions(rules, limits=self.limits))
-        return (translation for chunk in chunks for translation in chunk)
+        with _in_arguments():
+            source_lang = self.language(src).code
+            names = [tgt] if isinstance(tgt, str) else tgt
+            targets = tuple(self.language(name).code for name in names)
+            if not targets:
+                raise UsageError("--tgt is needed: the language to translate into, or several")
+            decode = DecodeOptions(beam, length_penalty, str(early_stopping).lower())  # type: ignore[arg-type]
+            wanted = SplitRules(
+                max_target_tokens=max_target_tokens,
+                too_long=check_too_long(too_long),
+                normalize=normalize,
+                emoji=emoji,
+            )
+            rules = self.rules(max_source_tokens, wanted)
+            if isinstance(texts, str):
+                raise UsageError("texts is a str, whose letters would be translated; give a list")
+            records = (
+                Record(index, (_checked(index, text),), source_lang, targets)
+                for index, text in enumerate(texts)
+            )
+            _, chunks = self.stream(records, decode, StreamOptions(rules, limits=self.limits))
+        return _one_by_one(chunks)
 
     def rules(self, max_source_tokens: int | None, wanted: SplitRules) -> SplitRules:
         """Return the rules of a run, or refuse limits that the model has no positions for.
@@ -199,6 +206,23 @@ class Translator:
 
     def _note(self, *notes: str) -> None:
         self.notes += [note for note in notes if note not in self.notes]
+
+
+@contextmanager
+def _in_arguments() -> Iterator[None]:
+    """Where an error speaks of options of the command line, name arguments instead."""
+    try:
+        yield
+    except NllbError as error:
+        text = _NO_ARGUMENT.sub("", str(error)).replace("--devices", "--device")
+        error.args = (_OPTION.sub(lambda found: found[1].replace("-", "_"), text),)
+        raise
+
+
+def _one_by_one(chunks: Iterator[list[Translation]]) -> Iterator[Translation]:
+    with _in_arguments():
+        for chunk in chunks:
+            yield from chunk
 
 
 def _checked(index: int, text: Any) -> str | None:

@@ -48,10 +48,35 @@ def test_several_targets(translator):
 def test_wrong_choices_are_refused_before_anything_runs(translator):
     with pytest.raises(UsageError, match="fra_Latn"):
         translator.translate(["a"], src="eng_Latn", tgt="frnch")
-    with pytest.raises(UsageError, match="--beam"):
-        translator.translate(["a"], src="eng_Latn", tgt="fra_Latn", beam=0)
-    with pytest.raises(UsageError, match="--max-source-tokens"):
-        translator.translate(["a"], src="en", tgt="fr", max_source_tokens=5000)
+    with pytest.raises(UsageError, match="tgt is needed"):
+        translator.translate(["a"], src="eng_Latn", tgt=[])
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("beam", 0),
+        ("early_stopping", "soon"),
+        ("max_source_tokens", 5000),
+        ("max_target_tokens", 1),
+        ("too_long", "leave"),
+        ("normalize", "all"),
+    ],
+)
+def test_a_wrong_argument_is_named_as_programs_name_it(translator, argument, value):
+    with pytest.raises(UsageError, match=f"^{argument} {value}: choose "):
+        translator.translate(["a"], src="en", tgt="fr", **{argument: value})
+
+
+def test_what_only_looks_like_an_option_stays(translator):
+    with pytest.raises(UsageError, match='^language "a--beam"'):
+        translator.translate(["a"], src="a--beam", tgt="fr")
+
+
+def test_a_row_that_is_too_long_is_told_with_an_argument_that_helps(translator):
+    found = translator.translate(["a b c d e f"], src="en", tgt="fr", max_source_tokens=3)
+    with pytest.raises(InputError, match=r"limit is 3; too_long cut translates its beginning$"):
+        list(found)
 
 
 def test_what_is_no_text_is_refused_by_its_place(translator):
