@@ -9,12 +9,15 @@ from time import monotonic
 import typer
 
 from nllb_cli.commands.words import count, duration, plural
+from nllb_cli.errors import InputError
 from nllb_cli.jobs import JobRun
 from nllb_cli.languages import name_of
 from nllb_cli.options import DecodeOptions
 from nllb_cli.pipeline import Translator
 from nllb_cli.records import Record
-from nllb_cli.stream import StreamOptions
+from nllb_cli.stream import CHUNK_ROWS, MAX_PLACES, StreamOptions
+from nllb_cli.text.open_rows import place
+from nllb_cli.text.segments import Splitter
 
 SAMPLE_ROWS = 2000
 SAMPLE_S = 10.0
@@ -24,8 +27,14 @@ MAX_JOBS_SHOWN = 20
 def dry_run(
     translator: Translator, job_run: JobRun, decode: DecodeOptions, options: StreamOptions
 ) -> None:
-    """Print what a run would do and how long it would take; write nothing."""
+    """Print what a run would do and how long it would take; write nothing.
+
+    Raises:
+        InputError: the first row that would stop the run.
+    """
     num_rows = _print_jobs(job_run)
+    with closing(job_run):
+        _check_rows(translator, job_run.sample(), options)
     io = job_run.io
     _print("languages", f"{_named(io.source_lang)} to {', '.join(map(_named, io.target_langs))}")
     _print("model", f"{translator.fetch()}, {', '.join(translator.numbers.values())}")
@@ -61,6 +70,37 @@ def _print_jobs(job_run: JobRun) -> int | None:
     return total
 
 
+def _check_rows(translator: Translator, records: Iterator[Record], options: StreamOptions) -> None:
+    """Tokenise all rows: refuse the first bad one, or print where they are, as a run would."""
+    splitter, num_bad = Splitter(translator.tokenizer, options.rules), 0
+    for chunk in _chunks(records):
+        for row in splitter.split(chunk):
+            if row.error is None:
+                continue
+            if options.on_error == "fail":
+                raise InputError(f"{place(row.record)}: {row.error}")
+            num_bad += 1
+            if num_bad <= MAX_PLACES:
+                _print("bad row", f"{place(row.record)}: {row.error}")
+    if num_bad > MAX_PLACES:
+        _print("", f"and {count(num_bad - MAX_PLACES)} more")
+
+
+def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Yield records in lists; those that stand before a bad row come before its error."""
+    chunk: list[Record] = []
+    try:
+        for record in records:
+            chunk.append(record)
+            if len(chunk) == CHUNK_ROWS:
+                yield chunk
+                chunk = []
+    except InputError:
+        yield chunk
+        raise
+    yield chunk
+
+
 def _print_estimate(
     translator: Translator,
     records: Iterator[Record],
@@ -78,8 +118,6 @@ def _print_estimate(
         _print("estimate", "none: there is nothing to translate in the first rows")
         return
     _print("sample", f"{count(stats.source_tokens)} tokens in {duration(seconds)}")
-    for where, error in stats.bad_rows:
-        _print("bad row", f"{where}: {error}")
     expected = None if num_rows is None else stats.expected_tokens(num_rows)
     if expected is not None:
         scale = expected / stats.source_tokens

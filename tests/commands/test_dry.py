@@ -1,5 +1,7 @@
 """A dry run checks everything and writes nothing."""
 
+import pytest
+
 from nllb_cli import cli
 
 
@@ -27,6 +29,37 @@ def test_what_can_be_refused_is(tmp_path, capsys):
     arguments = ["translate", str(path), "--format", "lines", "--src", "en", "--tgt", "fr,de"]
     assert cli.run([*arguments, "--dry-run"]) == 2
     assert "several targets need a file each" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("row", "options"),
+    [
+        ('{"text": "A house. %s"}' % ("The cat. " * 900), []),
+        ('{"text": "A house.", "to": "Klingon"}', ["--tgt-field", "to"]),
+        ('{"txt": "A house."}', []),
+    ],
+)  # fmt: skip
+def test_a_row_that_stops_the_run_is_refused_in_the_same_words(tmp_path, capsys, row, options):
+    path = tmp_path / "in.jsonl"
+    rows = ['{"text": "Good morning."}'] * 2500  # more than the sample of the estimate
+    path.write_text("\n".join([*rows, row, "{"]) + "\n")
+    arguments = ["translate", str(path), "--src", "en", "--tgt", "fr", *options, "--quiet"]
+    assert cli.run([*arguments, "--dry-run"]) == 3
+    told = capsys.readouterr().err
+    assert cli.run([*arguments, "--skip", "2500"]) == 3
+    assert told == capsys.readouterr().err
+    assert f"{path}:2501: " in told
+
+
+def test_bad_rows_are_told_if_they_do_not_stop_the_run(tmp_path, capsys):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": 7}\n' * 12)
+    arguments = ["translate", str(path), "--src", "en", "--tgt", "fr", "--on-error", "keep"]
+    assert cli.run([*arguments, "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert f"{path}:10: field 'text' holds a number" in told
+    assert f"{path}:11" not in told
+    assert "and 2 more" in told
 
 
 def test_bad_rows_of_the_sample_are_told(tmp_path, capsys):
