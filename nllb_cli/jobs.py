@@ -24,7 +24,7 @@ from nllb_cli.io.formats import (
 from nllb_cli.io.merge import Merged, merge
 from nllb_cli.io.partial import Mode, check_target, is_complete, part_of, unwritable
 from nllb_cli.io.rows import STDIN
-from nllb_cli.io.shards import check_names
+from nllb_cli.io.shards import check_names, expand, refuse_unfinished
 from nllb_cli.options import BLOCK_ROWS, IoOptions
 from nllb_cli.plan import Job
 from nllb_cli.records import Record, Translation
@@ -377,6 +377,8 @@ def merge_shards(
     shards: Sequence[str], output: str, format: str | None, overwrite: bool, as_given: bool
 ) -> Merged:
     """Write the rows of all shards into one file, those of lines' status files beside it."""
+    shards = expand(shards)
+    refuse_unfinished(shards)
     if not as_given:
         check_names(shards)
     return merge(shards, output, format=format, overwrite=overwrite)

@@ -9,7 +9,9 @@ from nllb_cli.commands import flags
 Shards = Annotated[
     list[str],
     typer.Argument(
-        metavar="SHARD", help="Outputs of --shard 1/N to N/N, in order.", show_default=False
+        metavar="SHARD",
+        help="Outputs of --shard 1/N to N/N, in order; a quoted glob is put in order.",
+        show_default=False,
     ),
 ]
 Target = Annotated[
@@ -37,5 +39,5 @@ def merge(
     if not quiet:
         if merged.lacking:
             typer.echo(f"nllb: {merged.lacking}: no such file, statuses are left out", err=True)
-        rows = f"{plural(merged.num_rows, 'row')} of {plural(len(shards), 'shard')}"
+        rows = f"{plural(merged.num_rows, 'row')} of {plural(merged.num_shards, 'shard')}"
         typer.echo(f"nllb: {rows} in {output}", err=True)

@@ -24,6 +24,7 @@ class Merged:
     """What was put together."""
 
     num_rows: int
+    num_shards: int
     lacking: str | None = None
     """The status file that is not there, where other shards have one: none was merged."""
 
@@ -65,7 +66,7 @@ def merge(
             return _copy_tables(shards, file, dialect)
     else:
         copy = _copy_lines
-    return Merged(_publish(sources, copy), lacking)
+    return Merged(_publish(sources, copy), len(shards), lacking)
 
 
 def _add_statuses(sources: dict[str, Sequence[str]], target: str) -> str | None:

@@ -1,12 +1,57 @@
-"""What the numbers in the names of shards say: one is missing, or not in its place."""
+"""What the names of shards say: which a glob means, and that one is missing or not in its place."""
 
+import glob
+import os
 import re
 from collections.abc import Sequence
 
-from nllb_cli.errors import UsageError
+from nllb_cli.errors import InputError, UsageError
+from nllb_cli.io.lines import STATUS_SUFFIX
+from nllb_cli.io.partial import UNFINISHED
 
 _DIGITS = re.compile(r"(\d+)")
 _OF = re.compile(r"[-_.]?of[-_.]?", re.IGNORECASE)
+
+
+def expand(names: Sequence[str]) -> list[str]:
+    """Return shards by name, for a glob that no shell has expanded those that it matches.
+
+    They stand in the order of their numbers, 2 before 10, and without their status files.
+
+    Raises:
+        InputError: nothing matches.
+    """
+    shards: list[str] = []
+    for name in names:
+        if os.path.lexists(name) or not any(letter in name for letter in "*?["):
+            shards.append(name)
+            continue
+        found = set(glob.glob(name, recursive=True))
+        found -= {path + STATUS_SUFFIX for path in found}
+        if not found:
+            raise InputError(f"{name}: no file matches")
+        shards += sorted(found, key=_by_number)
+    return shards
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    pieces = _DIGITS.split(name)
+    return [(int(piece) if place % 2 else 0, piece) for place, piece in enumerate(pieces)]
+
+
+def refuse_unfinished(shards: Sequence[str]) -> None:
+    """Refuse what a run has left that did not end: it lacks rows.
+
+    Raises:
+        UsageError: names the way to the complete shard.
+    """
+    for name in shards:
+        found = UNFINISHED.search(name)
+        if found:
+            raise UsageError(
+                f"{name}: unfinished; its own command with --resume makes {name[: found.start()]} "
+                "of it, which can be merged"
+            )
 
 
 def check_names(shards: Sequence[str]) -> None:

@@ -81,3 +81,15 @@ def test_statuses_are_merged_or_said_to_be_left_out(tmp_path, capfd):
     (tmp_path / "2.txt.status").write_text("ok\n")
     assert cli.run([*command, "--overwrite"]) == 0
     assert (tmp_path / "all.status").read_text() == "ok\nok\n"
+
+
+def test_a_glob_in_quotes_finds_the_shards_and_one_that_is_unfinished(tmp_path, capfd):
+    for number in (1, 2, 10):
+        (tmp_path / f"{number}.txt").write_text(f"{number}\n")
+    command = ["merge", str(tmp_path / "*.txt*"), "-o", str(tmp_path / "all"), "--as-given"]
+    assert cli.run(command) == 0
+    assert (tmp_path / "all").read_text() == "1\n2\n10\n"
+    assert "3 rows of 3 shards" in capfd.readouterr().err
+    (tmp_path / "2.txt").rename(tmp_path / "2.txt.part")
+    assert cli.run([*command, "--overwrite"]) == 2
+    assert "2.txt.part: unfinished; its own command with --resume" in capfd.readouterr().err

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nllb_cli.errors import UsageError
-from nllb_cli.io.shards import check_names
+from nllb_cli.errors import InputError, UsageError
+from nllb_cli.io.shards import check_names, expand, refuse_unfinished
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,23 @@ def test_shards_in_order_and_names_that_say_nothing_pass(names):
 def test_what_is_missing_or_misplaced_is_named(names, told):
     with pytest.raises(UsageError, match=rf"^{told}.*--as-given"):
         check_names(names)
+
+
+def test_a_glob_is_put_in_the_order_of_the_numbers_without_status_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2, 10, 11):
+        (tmp_path / f"out-{number}.txt").touch()
+        (tmp_path / f"out-{number}.txt.status").touch()
+    (tmp_path / "odd[1].txt").touch()
+    assert expand(["out-*"]) == ["out-1.txt", "out-2.txt", "out-10.txt", "out-11.txt"]
+    assert expand(["odd[1].txt", "b.txt", "out-?.txt"]) == [
+        *["odd[1].txt", "b.txt"],
+        *["out-1.txt", "out-2.txt"],
+    ]
+    with pytest.raises(InputError, match="no file matches"):
+        expand(["none-*.txt"])
+
+
+def test_what_is_unfinished_is_refused_with_the_way_to_finish_it():
+    with pytest.raises(UsageError, match=r"^b\.txt\.part: .* --resume makes b\.txt of it"):
+        refuse_unfinished(["a.txt", "b.txt.part"])
