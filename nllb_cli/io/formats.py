@@ -148,7 +148,9 @@ def open_source(path: str, options: IoOptions, format: str | None = None) -> Sou
         return ParquetSource(path, options)
     if chosen == "csv" or chosen == "tsv":
         return DelimitedSource(path, options, chosen)
-    return LineSource(path, options, chosen, jsonl.read if chosen == "jsonl" else lines.read)
+    if chosen == "jsonl":
+        return LineSource(path, options, chosen, jsonl.read, jsonl.remedy)
+    return LineSource(path, options, chosen, lines.read)
 
 
 def open_sink(

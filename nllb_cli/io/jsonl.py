@@ -10,6 +10,7 @@ put before the closing brace, so that number forms, duplicate keys, escapes and 
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from json.encoder import encode_basestring
@@ -34,6 +35,9 @@ _SPACE = " \t\r"
 _DECODER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=len, strict=False)
 _scan: Callable[[str, int], tuple[Any, int]] = getattr(_DECODER, "scan_once")  # noqa: B009
 _quote: Callable[[str], str] = encode_basestring
+_WORD = r"[A-Za-z_]\w*"
+_NESTED = re.compile(rf"{_WORD}(\.{_WORD})+", re.ASCII)
+_MAX_NAMES = 20
 
 
 @dataclass(slots=True)
@@ -108,6 +112,28 @@ def _reason(error: InputError | KeyError) -> str:
     if isinstance(error, KeyError):
         return f"there is no field {error.args[0]!r}"
     return str(error)
+
+
+def remedy(record: Record, options: IoOptions) -> str | None:
+    """Say what to ask for instead, if it is no single row that lacks the fields to translate."""
+    origin = record.origin
+    if record.index or not isinstance(origin, _Odd) or not origin.spans:
+        return None
+    for name in options.fields:
+        if name in origin.spans and origin.raw.startswith("{", origin.spans[name][0]):
+            return f"nested fields are not read; {_lifted(f'{name}.NAME')}"
+        if name not in origin.spans and name.partition(".")[0] in origin.spans:
+            return f"nested fields are not read; {_lifted(name)}"
+        if name not in origin.spans:
+            there = ", ".join(map(repr, list(origin.spans)[:_MAX_NAMES]))
+            return f"choose with --field among {there}"
+    return None
+
+
+def _lifted(name: str) -> str:
+    """Say how a nested field becomes one that is read."""
+    path, last = (name, name.rpartition(".")[2]) if _NESTED.fullmatch(name) else ("a.b", "b")
+    return f"`jq -c '.{last} = .{path}'` puts it beside the others, for --field {last}"
 
 
 def _all_names(outputs: OutputFields) -> list[str]:

@@ -57,14 +57,15 @@ class ParquetSource(ParquetFile):
         for name in [*options.fields, *languages]:
             found = self.schema.get_all_field_indices(name)
             if len(found) != 1:
-                there = ", ".join(map(repr, self.schema.names[:20]))
                 raise InputError(
                     f"{self.name}: {'no' if not found else 'more than one'} column {name!r};"
-                    f" choose with --column among {there}"
+                    f" {self._choice(name.partition('.')[0])}"
                 )
             kind = self.schema.field(found[0]).type
             if not _is_text(kind):
-                raise InputError(f"{self.name}: column {name!r} holds {kind}, not text")
+                raise InputError(
+                    f"{self.name}: column {name!r} holds {kind}, not text; {self._choice(name)}"
+                )
         outputs = output_fields(options)
         if not outputs.may_replace:
             for name in [*outputs.names, *filter(None, [outputs.status]), ERROR_FIELD]:
@@ -73,6 +74,18 @@ class ParquetSource(ParquetFile):
                         f"{self.name}: column {name!r} is there already;"
                         " choose a name with --output-column"
                     )
+
+    def _choice(self, name: str) -> str:
+        """Say what to ask for instead of a column, or of a field inside it."""
+        names = self.schema.names
+        if names.count(name) == 1 and pa.types.is_struct(self.schema.field(name).type):
+            return (
+                "nested columns are not read; `pq.write_table(pq.read_table(IN).flatten(), OUT)`"
+                f" with `import pyarrow.parquet as pq` makes columns {name}.… of it"
+            )
+        fields = [field for field in self.schema if names.count(field.name) == 1]
+        there = ", ".join([repr(field.name) for field in fields if _is_text(field.type)][:20])
+        return f"choose with --column among {there}" if there else "no column of it holds text"
 
     def count_rows(self) -> int:
         """Return the number of rows."""

@@ -22,8 +22,10 @@ from nllb_cli.records import Record, Translation
 
 RowFormat = Literal["lines", "jsonl", "csv", "tsv"]
 Read = Callable[[Iterator[Block], IoOptions], Iterator[Record]]
+Remedy = Callable[[Record, IoOptions], str | None]
 Write = Callable[[Translation], str]
 STATUS = attrgetter("status")
+KEEP = "go on past bad rows with --on-error keep"
 
 
 class RowSource(ABC):
@@ -67,13 +69,15 @@ class RowSource(ABC):
         last = -1 if stop is None else stop - 1
         for record in self._records(start):
             if record.error is not None and fails:
-                raise InputError(
-                    f"{self.place(record.index)}: {record.error};"
-                    " mend the row, or go on past bad rows with --on-error keep"
-                )
+                place = self.place(record.index)
+                raise InputError(f"{place}: {record.error}; {self._remedy(record)}")
             yield record
             if record.index == last:
                 return
+
+    def _remedy(self, record: Record) -> str:
+        """Say what can be done about a bad row."""
+        return f"mend the row, or {KEEP}"
 
     def verify(self) -> None:  # noqa: B027 (nothing to do is right for all)
         """Do nothing: the records are all there is."""
@@ -93,15 +97,27 @@ class RowSource(ABC):
 class LineSource(RowSource):
     """Rows that are lines: plain text and JSONL."""
 
-    def __init__(self, path: str, options: IoOptions, format: RowFormat, read: Read) -> None:
+    def __init__(
+        self,
+        path: str,
+        options: IoOptions,
+        format: RowFormat,
+        read: Read,
+        remedy: Remedy | None = None,
+    ) -> None:
         super().__init__(path, options, format)
         self._read = read
+        self._own_remedy = remedy
 
     def _count(self, source: ByteInput) -> int:
         return count_rows(source)
 
     def _records(self, start: int) -> Iterator[Record]:
         return self._read(blocks(self._input, start), self._options)
+
+    def _remedy(self, record: Record) -> str:
+        own = self._own_remedy(record, self._options) if self._own_remedy else None
+        return own or super()._remedy(record)
 
     def place(self, index: int) -> str:
         """Name a row for a person: its line."""

@@ -1,12 +1,14 @@
 """JSONL: whatever is not the translation comes out as the bytes it was."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nllb_cli.errors import InputError
+from nllb_cli.io.formats import open_source
 from nllb_cli.options import IoOptions
 from tests.io.pump import PROPERTY, pump, read_all, round_trip
 
@@ -154,3 +156,35 @@ def test_a_pumped_file_is_complete(tmp_path):
     (tmp_path / "in.jsonl").write_bytes(b'{"text": "a"}\n' * 10_000)
     assert pump(tmp_path / "in.jsonl", tmp_path / "out.jsonl") == 10_000
     assert (tmp_path / "out.jsonl").read_bytes() == b'{"text": "a", "translation": "A"}\n' * 10_000
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ("text", "there is no field 'text'; choose with --field among 'id', 'body', 'doc'"),
+        (
+            "doc.body.en",
+            "there is no field 'doc.body.en'; nested fields are not read;"
+            " `jq -c '.en = .doc.body.en'` puts it beside the others, for --field en",
+        ),
+        (
+            "doc",
+            "field 'doc' holds an object, not a text; nested fields are not read;"
+            " `jq -c '.NAME = .doc.NAME'` puts it beside the others, for --field NAME",
+        ),
+        ("id", "field 'id' holds a number, not a text; mend the row, or go on past .*"),
+    ],
+)
+def test_a_field_that_the_first_row_lacks_is_one_to_choose_anew(tmp_path, field, told):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"id": 1, "body": "a", "doc": {"body": {"en": "b"}}}\n')
+    source = open_source(str(path), IoOptions("eng_Latn", ("fra_Latn",), fields=(field,)))
+    with pytest.raises(InputError, match=rf"^{re.escape(str(path))}:1: {told}$"):
+        list(source.records())
+
+
+def test_a_field_that_a_later_row_lacks_is_a_bad_row(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "a"}\n{"id": 1}\n')
+    with pytest.raises(InputError, match="in.jsonl:2: there is no field 'text'; mend the row"):
+        list(open_source(str(path), IoOptions("eng_Latn", ("fra_Latn",))).records())

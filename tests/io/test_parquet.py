@@ -125,8 +125,11 @@ def test_long_rows_make_smaller_groups(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (IoOptions(fields=("txt",)), "no column 'txt'; choose with --column among 'id', 'text'"),
-        (IoOptions(fields=("id",)), "column 'id' holds int64, not text"),
+        (IoOptions(fields=("txt",)), "no column 'txt'; choose with --column among 'text'"),
+        (
+            IoOptions(fields=("id",)),
+            "column 'id' holds int64, not text; choose with --column among 'text'",
+        ),
         (IoOptions(target_field="nan"), "column 'nan' holds double, not text"),
         (IoOptions(fields=("twice",)), "more than one column 'twice'"),
     ],
@@ -137,6 +140,23 @@ def test_a_wrong_column_is_refused_at_once(tmp_path, options, reason):
     make(tmp_path, table.append_column("twice", pa.array(["b"])))
     with pytest.raises(InputError, match=reason):
         open_source(str(tmp_path / "in.parquet"), options)
+
+
+@pytest.mark.parametrize("column", ["doc", "doc.body"])
+def test_of_a_nested_column_the_refusal_says_how_to_flatten_it(tmp_path, column):
+    path = make(tmp_path, pa.table({"doc": [{"body": "a"}]}))
+    options = IoOptions("eng_Latn", ("fra_Latn",), fields=(column,))
+    with pytest.raises(InputError, match=r"nested columns .*flatten\(\), OUT.* columns doc\.… of"):
+        open_source(str(path), options)
+    pq.write_table(pq.read_table(path).flatten(), path)
+    with closing(open_source(str(path), IoOptions(fields=("doc.body",)))) as source:
+        assert [record.texts for record in source.records()] == [("a",)]
+
+
+def test_where_no_column_holds_text_the_refusal_says_so(tmp_path):
+    path = make(tmp_path, pa.table({"id": [1]}))
+    with pytest.raises(InputError, match="no column 'text'; no column of it holds text"):
+        open_source(str(path), IoOptions())
 
 
 def test_a_column_that_is_there_is_replaced_only_by_name(tmp_path):
