@@ -5,6 +5,10 @@ from nllb_cli.errors import InputError
 _UTF = "holds {0}, not UTF-8; convert it with `iconv -f {0} -t utf-8`"
 _PACKED = "is packed with {0}; unpack it with `{0} -dc`, or name it with the suffix {1}"
 _PARQUET = "is a Parquet file, not text; --format parquet reads it"
+PIPED_PARQUET = (
+    "stdin: Parquet is read from its end, which a pipe has not; save it to a file "
+    "(`cat > in.parquet`) and give that as the input"
+)
 _KINDS: dict[bytes, str] = {
     b"\xff\xfe\0\0": _UTF.format("utf-32"),  # before utf-16, which begins alike
     b"\0\0\xfe\xff": _UTF.format("utf-32"),
@@ -28,4 +32,5 @@ def refuse_no_text(start: bytes, name: str) -> None:
     """
     for magic, told in _KINDS.items():
         if start.startswith(magic):
-            raise InputError(f"{name}: {told}")
+            is_piped = told is _PARQUET and name == "stdin"
+            raise InputError(PIPED_PARQUET if is_piped else f"{name}: {told}")

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io.compression import suffix_of
 from nllb_cli.io.fields import ERROR_FIELD, flat_texts, output_fields, row_languages
+from nllb_cli.io.magic import PIPED_PARQUET
 from nllb_cli.io.parquet_file import BATCH_ROWS, ParquetFile, readable
 from nllb_cli.io.parquet_parts import Parts
 from nllb_cli.io.partial import Partial, part_of, unwritable
@@ -37,7 +38,7 @@ class ParquetSource(ParquetFile):
 
     def __init__(self, path: str, options: IoOptions) -> None:
         if path == STDIN:
-            raise UsageError("Parquet cannot come from stdin; give the input as a file")
+            raise UsageError(PIPED_PARQUET)
         if suffix_of(path):
             raise UsageError(f"{path}: Parquet is compressed inside; unpack the file first")
         super().__init__(path)

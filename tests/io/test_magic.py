@@ -3,12 +3,14 @@
 import bz2
 import gzip
 import lzma
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nllb_cli.errors import InputError
+from nllb_cli.errors import InputError, UsageError
+from nllb_cli.io.formats import open_source
 from nllb_cli.io.magic import MAGIC_BYTES, refuse_no_text
 from nllb_cli.io.rows import blocks
 from nllb_cli.options import IoOptions
@@ -52,6 +54,13 @@ def test_it_is_told_however_the_bytes_arrive(size):
     for content in (TEXT.encode("utf-16"), gzip.compress(b"a\n"), make_parquet(["a"])):
         with pytest.raises(InputError, match="fake: "):
             list(blocks(Chunks(content, size)))
+
+
+def test_parquet_in_a_pipe_is_refused_as_with_its_format_named():
+    with pytest.raises(InputError) as refused:
+        refuse_no_text(make_parquet(["a"])[:MAGIC_BYTES], "stdin")
+    with pytest.raises(UsageError, match=re.escape(str(refused.value))):
+        open_source("-", OPTIONS, "parquet")
 
 
 @pytest.mark.parametrize("text", ["PAR1 is a gene", "BZh", "", "\ufeff", "\x1f", "(µ", "ÿþ", "\0"])

@@ -215,7 +215,7 @@ def test_any_range_of_rows(tmp_path, start, stop):
 
 
 def test_parquet_cannot_be_piped(tmp_path):
-    with pytest.raises(UsageError, match="stdin"):
+    with pytest.raises(UsageError, match="^stdin: Parquet .* save it to a file"):
         open_source("-", OPTIONS, "parquet")
     with pytest.raises(UsageError, match="unpack"):
         open_source("x.parquet.gz", OPTIONS)
