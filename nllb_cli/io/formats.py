@@ -24,6 +24,7 @@
 - Lines with several targets go to one file each, named by `{tgt}` in the output's path.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
@@ -34,11 +35,12 @@ from nllb_cli.io.compression import without_suffix
 from nllb_cli.io.delimited import DelimitedSource
 from nllb_cli.io.partial import Mode, Partial, RowFile, is_unfinished
 from nllb_cli.io.row_files import LineSource, RowKind, RowSink, StreamSink, Write
-from nllb_cli.io.rows import STDIN
+from nllb_cli.io.rows import STDIN, Block
 from nllb_cli.io.sidecar import Settings, fingerprint
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 
+_log = logging.getLogger("nllb")
 Format = Literal["lines", "jsonl", "parquet", "csv", "tsv"]
 FORMATS: tuple[Format, ...] = ("lines", "jsonl", "parquet", "csv", "tsv")
 _BY_SUFFIX: dict[str, Format] = {
@@ -150,7 +152,20 @@ def open_source(path: str, options: IoOptions, format: str | None = None) -> Sou
         return DelimitedSource(path, options, chosen)
     if chosen == "jsonl":
         return LineSource(path, options, chosen, jsonl.read, jsonl.remedy)
-    return LineSource(path, options, chosen, lines.read)
+    is_guess = path == STDIN and format is None
+    return LineSource(path, options, chosen, _read_piped if is_guess else lines.read)
+
+
+def _read_piped(blocks: Iterator[Block], options: IoOptions) -> Iterator[Record]:
+    """Read lines, and say so if the first of them looks like another format's row."""
+    records = lines.read(blocks, options)
+    first = next(records, None)
+    if first is None:
+        return
+    if jsonl.is_object(first.texts[0]):
+        _log.warning("stdin looks like JSONL; --format jsonl translates a field of each row")
+    yield first
+    yield from records
 
 
 def open_sink(

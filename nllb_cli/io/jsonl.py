@@ -103,6 +103,14 @@ def _parse(row: str) -> dict[str, Any]:
     return values
 
 
+def is_object(row: str | None) -> bool:
+    """Tell whether a line is a row of JSONL."""
+    try:
+        return row is not None and row.startswith("{") and bool(_parse(row))
+    except InputError:
+        return False
+
+
 def _wrong_type(values: dict[str, Any], fields: tuple[str, ...]) -> str:
     name = next(name for name in fields if not isinstance(values[name], str | None))
     return f"field {name!r} holds {kind(values[name])}, not a text"

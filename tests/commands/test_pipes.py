@@ -20,6 +20,17 @@ def test_blank_lines_of_stdin_stay_blank_and_in_their_places():
     assert (done.returncode, done.stdout) == (0, b"Merci.\n\n \n\t\nBonjour.\n")
 
 
+@pytest.mark.parametrize(("options", "told"), [([], 1), (["--format", "lines"], 0)])
+def test_jsonl_that_is_taken_for_lines_is_told_once(options, told):
+    rows = b'{"text": "Thank you."}\n{"text": "Good morning."}\n'
+    done = subprocess.run(
+        [*(word for word in COMMAND if word != "--quiet"), "-", *options],
+        input=rows, capture_output=True,
+    )  # fmt: skip
+    assert done.stdout.count(b"\n") == 2
+    assert done.stderr.count(b"nllb: stdin looks like JSONL; --format jsonl translates") == told
+
+
 @pytest.mark.slow
 def test_a_file_and_the_same_bytes_on_stdin_come_out_equal(tmp_path):
     path = tmp_path / "big.txt"

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nllb_cli.errors import InputError
+from nllb_cli.io import jsonl
 from nllb_cli.io.formats import open_source
 from nllb_cli.options import IoOptions
 from tests.io.pump import PROPERTY, pump, read_all, round_trip
@@ -188,3 +189,8 @@ def test_a_field_that_a_later_row_lacks_is_a_bad_row(tmp_path):
     path.write_text('{"text": "a"}\n{"id": 1}\n')
     with pytest.raises(InputError, match="in.jsonl:2: there is no field 'text'; mend the row"):
         list(open_source(str(path), IoOptions("eng_Latn", ("fra_Latn",))).records())
+
+
+def test_a_row_is_told_from_a_line():
+    assert jsonl.is_object('{"text": "a"}\r')
+    assert not any(map(jsonl.is_object, (None, "", "{}", "{a}", '"text"', '[{"text": "a"}]')))
