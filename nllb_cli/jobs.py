@@ -118,7 +118,7 @@ class JobRun:
         """
         complete = set(self.complete)
         for job in self.jobs:
-            # a pipe can be opened once only, and is refused then
+            # a pipe can be opened only once, and `check` has refused to continue on it
             if job not in complete and os.path.isfile(job.input):
                 source = open_source(job.input, self.io, self._options.format)
                 first_row, _ = self._options.slice.bounds(source)

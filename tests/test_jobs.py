@@ -1,4 +1,5 @@
 import csv
+import gzip
 import json
 import os
 import random
@@ -415,6 +416,75 @@ def test_a_pipe_is_live_and_a_file_is_not(folder):
     threading.Thread(target=lambda: write("pipe", "a\nb\n")).start()
     run([("pipe", "out.txt")])
     assert read("out.txt") == "a\nb\n"
+
+
+def table(delimiter):
+    rows = (f'{n}{delimiter}"row ""{n}"",\nsecond line"\n' for n in range(9000))
+    return f"n{delimiter}text\n" + "".join(rows)
+
+
+PIPED = {
+    "lines": lines(9000),
+    "jsonl": "".join(json.dumps({"n": n, "text": f"row {n}"}) + "\n" for n in range(9000)),
+    "csv": table(","),
+    "tsv": table("\t"),
+}
+
+
+def feed(path, content):
+    """Write into a pipe from a thread, as another process would."""
+
+    def write_all():
+        with open(path, "wb") as file:
+            file.write(content)
+
+    threading.Thread(target=write_all, daemon=True).start()
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("format", PIPED)
+def test_a_named_pipe_is_opened_once_and_gives_all_its_rows(format, suffix):
+    """What opens it a second time waits for ever."""
+    content = PIPED[format].encode()
+    with open("in", "wb") as file:
+        file.write(content)
+    run([("in", "expected")], format=format)
+    os.mkfifo(f"pipe{suffix}")
+    feed(f"pipe{suffix}", gzip.compress(content) if suffix else content)
+    made = run([(f"pipe{suffix}", "out")], format=format)
+    assert read("out") == read("expected")
+    assert made.progress.written == 9000
+
+
+@pytest.mark.parametrize("format", PIPED)
+def test_a_process_substitution_gives_all_its_rows(format):
+    """The shell names the end of a pipe: what was read at a first opening is gone at a second."""
+    write("in", PIPED[format])
+    run([("in", "expected")], format=format)
+    reads, writes = os.pipe()
+    feed(writes, PIPED[format].encode())
+    run([(f"/dev/fd/{reads}", "out")], format=format)
+    os.close(reads)
+    assert read("out") == read("expected")
+
+
+def test_an_output_that_a_pipe_has_begun_is_not_continued():
+    """The rows of before are not in the pipe any more, or others are."""
+    os.mkfifo("pipe")
+    for format in PIPED:
+        write("out.part.json", "{}")
+        made = JobRun([Job("pipe", "out")], JobOptions(IO, mode="resume", format=format))
+        with pytest.raises(UsageError, match="--resume: pipe is a pipe, and may .* --overwrite"):
+            made.check()
+
+
+def test_the_header_of_a_pipe_is_read_before_anything_is_begun():
+    write("out.csv.part", "what another run has left")
+    os.mkfifo("pipe.csv")
+    feed("pipe.csv", b"id,sentence\n1,a\n")
+    with pytest.raises(InputError, match=r"pipe.csv: no column 'text' in the header"):
+        run([("pipe.csv", "out.csv")], mode="overwrite")
+    assert read("out.csv.part") == "what another run has left"
 
 
 def test_count_and_sample_write_nothing():

@@ -24,7 +24,7 @@ from typing import Literal
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io.fields import ERROR_FIELD, flat_texts, output_fields, row_languages
 from nllb_cli.io.row_files import RowSource
-from nllb_cli.io.rows import MAX_ROW_BYTES, STDIN, Block, ByteInput, blocks
+from nllb_cli.io.rows import MAX_ROW_BYTES, Block, ByteInput, blocks
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 
@@ -275,12 +275,12 @@ class DelimitedSource(RowSource):
         self._rows: Iterator[Row] | None = self._all_rows(self._input)
         self._shifts = array("q", [2])  # from a row's index to its line, as rows of lines go by
         self._shifted = array("q", [0])  # the first index of each shift
-        if path != STDIN:
+        if self.num_bytes is not None:
             self.table  # noqa: B018 (a wrong header is found before anything is begun)
 
     @cached_property
     def table(self) -> Table:
-        """The header; that of stdin is read when it is asked for, as it can be read only once."""
+        """The header; that of a pipe is read when it is asked for, as it can be read only once."""
         assert self._rows is not None
         header = next(self._rows, None)
         if header is None or not header.body:
@@ -299,8 +299,8 @@ class DelimitedSource(RowSource):
         record = self.table.record
         rows, self._rows = self._rows, None
         if rows is None:
-            if self.path == STDIN:
-                raise UsageError("stdin cannot be read twice; give the input as a file")
+            if self.num_bytes is None:
+                raise UsageError(f"{self.name}: cannot be read twice; give the input as a file")
             rows = self._all_rows(self._input)
             next(rows)
         del self._shifted[1:], self._shifts[1:]

@@ -21,6 +21,7 @@
 - `settings` are JSON values that must be equal when a run is resumed; the input's fingerprint is
   added here. What differs is named in the refusal.
 - Output has the format of its input. `-` is stdin or stdout, whose rows cannot be resumed.
+- A pipe is opened when its first row is asked for, and only once.
 - Lines with several targets go to one file each, named by `{tgt}` in the output's path.
 """
 
@@ -188,13 +189,14 @@ def open_sink(
     if path is None or path == STDIN:
         return _open_stdout(source, options)
     settings = _with_input(source, settings or {}, first_row)
-    partial = Partial(targets_of(path, source, options), settings, mode)
+    targets = targets_of(path, source, options)
     if source.format == "parquet":
         from nllb_cli.io.parquet import ParquetSink, ParquetSource
 
         assert isinstance(source, ParquetSource)
-        return ParquetSink(partial, source, options, first_row)
-    return RowSink(partial, list(_writers(path, source, options).values()), _kind(source))
+        return ParquetSink(Partial(targets, settings, mode), source, options, first_row)
+    writers = list(_writers(path, source, options).values())  # a wrong header leaves all as it is
+    return RowSink(Partial(targets, settings, mode), writers, _kind(source))
 
 
 def check_sink(path: str | None, source: Source, options: IoOptions, mode: Mode) -> None:
@@ -207,10 +209,21 @@ def check_sink(path: str | None, source: Source, options: IoOptions, mode: Mode)
         _check_stdout(source, options, mode)
     else:
         _check_suffix(path, source)
-        if mode == "resume" and source.path == STDIN:
-            raise UsageError("--resume: stdin cannot be read again; give the input as a file")
+        if mode == "resume" and source.num_bytes is None:
+            _check_pipe(path, source, options)
     if source.format in ("lines", "jsonl"):  # a table's header may be readable only once
         _writers(path or "stdout", source, options)
+
+
+def _check_pipe(path: str, source: Source, options: IoOptions) -> None:
+    """Refuse to continue on a pipe: nobody knows whether its first rows are those of before."""
+    if source.path == STDIN:
+        raise UsageError("--resume: stdin cannot be read again; give the input as a file")
+    if is_unfinished(targets_of(path, source, options)):
+        raise UsageError(
+            f"--resume: {source.name} is a pipe, and may hold other rows than before;"
+            " start again with --overwrite"
+        )
 
 
 def check_resumed(
@@ -233,7 +246,7 @@ def _with_input(source: Source, settings: Settings, first_row: int) -> Settings:
 
 def targets_of(path: str, source: Source, options: IoOptions) -> list[Path]:
     """Return the files that the output of a source consists of."""
-    if source.format == "parquet":
+    if source.format != "lines":  # whose header, if it has one, may be readable only once
         return [Path(path)]
     return [Path(target) for target in _writers(path, source, options)]
 

@@ -1,5 +1,6 @@
 """A Parquet file as batches of rows; of what is damaged the place is named."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nllb_cli.errors import InputError
+from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io.sidecar import fingerprint
 
 MAX_GROUP_ROWS = 1 << 17
@@ -39,6 +40,8 @@ class ParquetFile:
 
     def __init__(self, path: str) -> None:
         self.path = self.name = path
+        if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+            raise UsageError(f"{path}: Parquet cannot come from a pipe; give the input as a file")
         self.mark = fingerprint(path)
         """What the file was when it was opened."""
         with readable(path):

@@ -217,6 +217,9 @@ def test_any_range_of_rows(tmp_path, start, stop):
 def test_parquet_cannot_be_piped(tmp_path):
     with pytest.raises(UsageError, match="^stdin: Parquet .* save it to a file"):
         open_source("-", OPTIONS, "parquet")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="pipe: Parquet cannot come from a pipe; give"):
+        open_source(str(tmp_path / "pipe"), OPTIONS, "parquet")
     with pytest.raises(UsageError, match="unpack"):
         open_source("x.parquet.gz", OPTIONS)
 
