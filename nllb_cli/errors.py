@@ -35,6 +35,15 @@ class InputError(NllbError):
     exit_code = ExitCode.INPUT
 
 
+class BadRowError(InputError):
+    """A row cannot be translated and ends the run; those before it come out."""
+
+    def __init__(self, text: str, format: str = "") -> None:
+        super().__init__(text)
+        self.format = format
+        """Of the row's input, if it has one."""
+
+
 class ModelError(NllbError):
     """A checkpoint or a tokeniser cannot be used."""
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from nllb_cli import __version__
 from nllb_cli.errors import InputError, UsageError
-from nllb_cli.io.changes import changes
+from nllb_cli.io.changes import changes, met
+from nllb_cli.io.formats import TABLES, format_of
 from nllb_cli.io.rows import STDIN
 from nllb_cli.io.sidecar import fingerprint
 from nllb_cli.options import DecodeOptions, IoOptions
@@ -95,7 +96,9 @@ def refuse_changed(path: str, complete: Sequence[Job], settings: Mapping[str, An
         return  # no record of an earlier run
     for job, now in zip(complete, inputs(complete), strict=True):
         if job.output in made:
-            told = changes({**before, "input": made[job.output]}, {**settings, "input": now})
+            is_table = format_of(job.input, settings.get("rows", {}).get("format")) in TABLES
+            was = met({"settings": before}, settings, is_table)
+            told = changes({**was, "input": made[job.output]}, {**settings, "input": now})
             if told:
                 raise UsageError(
                     f"{job.output}: complete, but {path} says of another run "

@@ -11,6 +11,10 @@ Finish = Literal["eos", "length", "empty", "invalid"]
 class Input(Protocol):
     """What rows come from."""
 
+    @property
+    def format(self) -> str:
+        """The format of the rows."""
+
     def place(self, index: int) -> str:
         """Name a row for a person."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from time import monotonic
 
-from nllb_cli.errors import DeviceError, InputError, ModelError, NllbError
+from nllb_cli.errors import BadRowError, DeviceError, ModelError, NllbError
 from nllb_cli.options import OnError
 from nllb_cli.prefetch import Prefetch
 from nllb_cli.records import Batch, Engine, Hypothesis, Record, Segment, Translation
@@ -289,7 +289,9 @@ class Stream:
         yield ready
         self._room.set()
         if failed is not None:
-            raise InputError(f"{place(failed.record)}: {failed.error}")
+            source = failed.record.input
+            text = f"{place(failed.record)}: {failed.error}"
+            raise BadRowError(text, "" if source is None else source.format)
 
 
 class _Tracked:

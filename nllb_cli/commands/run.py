@@ -11,9 +11,10 @@ from typing import Any, Literal
 from nllb_cli import manifest
 from nllb_cli.commands.dry import dry_run
 from nllb_cli.commands.ends import Ends, resume_command
+from nllb_cli.commands.kept import kept
 from nllb_cli.commands.reporter import Reporter
 from nllb_cli.commands.words import plural
-from nllb_cli.errors import ExitCode, NllbError, UsageError
+from nllb_cli.errors import BadRowError, ExitCode, NllbError, UsageError
 from nllb_cli.jobs import JobOptions, JobRun
 from nllb_cli.options import DecodeOptions, EngineOptions, IoOptions
 from nllb_cli.pipeline import Translator
@@ -172,8 +173,9 @@ class _Run:
         self._inputs: list[dict[str, Any]] = []
 
     @property
-    def _is_resumable(self) -> bool:
-        return self._choices.output_dir is not None or self._choices.output not in (None, "-")
+    def _can_resume(self) -> bool:
+        has_files = self._choices.output_dir is not None or self._choices.output not in (None, "-")
+        return has_files and not self._job_run.is_live
 
     def run(self) -> int:
         """Translate, report, and return the exit code."""
@@ -207,6 +209,11 @@ class _Run:
             code = self._pump(stream, chunks)
         except BrokenPipeError:
             return ExitCode.PIPE_CLOSED
+        except BadRowError as error:
+            num_rows, num_outputs = self._job_run.progress.done, len(self._job_run.jobs)
+            if num_rows and self._can_resume:
+                error.args = (f"{error}{kept(error, num_rows, num_outputs)}",)
+            raise
         reporter.end(self._job_run.progress, stream.stats, code)
         if code in (ExitCode.INTERRUPTED, ExitCode.TERMINATED):
             reporter.say(self._how_to_continue())
@@ -233,7 +240,7 @@ class _Run:
         return f"{jobs[0].output}{others}: complete already, left as it is{rest}"
 
     def _how_to_continue(self) -> str:
-        if self._is_resumable and not self._job_run.is_live:
+        if self._can_resume:
             return f"stopped; this continues: {resume_command(manifest.command())}"
         rows, left = plural(self._job_run.progress.written, "row"), self._job_run.left
         where = f" in {' and '.join(map(str, left))}" if left and self._choices.output else ""

@@ -6,6 +6,8 @@ from typing import Any
 from nllb_cli.io.sidecar import Settings, is_same_content
 
 _ABSENT = "absent"
+_UNCOUNTED = {"failed": 1, "cut": 1}
+"""What rows may be whose statuses nobody has counted."""
 _MARK = ("size", "mtime_ns", "sample")
 _MODEL = "model."
 _OPTIONS = {
@@ -58,6 +60,32 @@ def changes(old: Settings, new: Settings) -> list[str]:
             was, now = (_value(name, found.get(name, _ABSENT)) for found in (before, after))
             texts.append(f"{_NAMES.get(name, name)} was {was}, now is {now}")
     return texts + _of_model([name for name in names if name.startswith(_MODEL)])
+
+
+def met(found: Settings, new: Settings, has_error_column: bool) -> Settings:
+    """Return the settings of a run, with such of the new as none of its rows would have met.
+
+    What becomes of a bad row or of a source over the limit may change while there is none: before
+    the first of them --on-error fail ends a run, and of others the statuses tell. Where each row
+    has a column for its error, --on-error says more than that.
+
+    Args:
+        found: the settings of the earlier run, and the statuses of its rows if they were counted.
+        new: the settings of this run.
+        has_error_column: whether all rows of the output are others under another --on-error.
+    """
+    old: dict[str, Any] = {**found.get("settings", {})}
+    if not {"rows", "numbers"} <= old.keys() & new.keys():
+        return old
+    statuses = found.get("statuses", _UNCOUNTED)
+    has_no_failed = not statuses.get("failed")
+    has_no_bad = old["rows"].get("on_error") == "fail" or has_no_failed
+    if has_no_bad and not has_error_column:
+        old["rows"] = {**old["rows"], "on_error": new["rows"]["on_error"]}
+    has_no_cut = has_no_failed and not statuses.get("cut")
+    if has_no_bad if old["numbers"].get("too_long") == "error" else has_no_cut:
+        old["numbers"] = {**old["numbers"], "too_long": new["numbers"]["too_long"]}
+    return old
 
 
 def _of_input(before: Settings, after: Settings) -> list[str]:

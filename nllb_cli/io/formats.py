@@ -18,8 +18,9 @@
 - `sink.write` wants each record's translation once, in order. `flush` hands all rows so far to the
   operating system, at once for pipes. `finish` puts the output in its place; `close` without
   `finish` leaves a partial output that `mode="resume"` continues at row `sink.num_rows`.
-- `settings` are JSON values that must be equal when a run is resumed; the input's fingerprint is
-  added here. What differs is named in the refusal.
+- `settings` are JSON values that must be equal when a run is resumed, but for what none of its
+  rows has met (`changes.met`); the input's fingerprint is added here. What differs is named in the
+  refusal.
 - Output has the format of its input. `-` is stdin or stdout, whose rows cannot be resumed.
 - A pipe is opened when its first row is asked for, and only once.
 - Lines with several targets go to one file each, named by `{tgt}` in the output's path.
@@ -44,6 +45,8 @@ from nllb_cli.records import Record, Translation
 _log = logging.getLogger("nllb")
 Format = Literal["lines", "jsonl", "parquet", "csv", "tsv"]
 FORMATS: tuple[Format, ...] = ("lines", "jsonl", "parquet", "csv", "tsv")
+TABLES: tuple[Format, ...] = ("parquet", "csv", "tsv")
+"""Formats whose rows have all the same columns: under --on-error keep one more, for errors."""
 _BY_SUFFIX: dict[str, Format] = {
     ".txt": "lines",
     ".jsonl": "jsonl",
@@ -190,13 +193,15 @@ def open_sink(
         return _open_stdout(source, options)
     settings = _with_input(source, settings or {}, first_row)
     targets = targets_of(path, source, options)
+    is_table = source.format in TABLES
     if source.format == "parquet":
         from nllb_cli.io.parquet import ParquetSink, ParquetSource
 
         assert isinstance(source, ParquetSource)
-        return ParquetSink(Partial(targets, settings, mode), source, options, first_row)
+        partial = Partial(targets, settings, mode, is_table)
+        return ParquetSink(partial, source, options, first_row)
     writers = list(_writers(path, source, options).values())  # a wrong header leaves all as it is
-    return RowSink(Partial(targets, settings, mode), writers, _kind(source))
+    return RowSink(Partial(targets, settings, mode, is_table), writers, _kind(source))
 
 
 def check_sink(path: str | None, source: Source, options: IoOptions, mode: Mode) -> None:
@@ -236,7 +241,8 @@ def check_resumed(
     """
     targets = targets_of(path, source, options)
     if is_unfinished(targets):
-        Partial(targets, _with_input(source, settings, first_row), "resume")
+        settings = _with_input(source, settings, first_row)
+        Partial(targets, settings, "resume", source.format in TABLES)
 
 
 def _with_input(source: Source, settings: Settings, first_row: int) -> Settings:

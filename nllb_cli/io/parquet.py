@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nllb_cli.errors import InputError, UsageError
+from nllb_cli.errors import BadRowError, InputError, UsageError
 from nllb_cli.io.compression import suffix_of
 from nllb_cli.io.fields import ERROR_FIELD, flat_texts, output_fields, row_languages
 from nllb_cli.io.magic import PIPED_PARQUET
@@ -131,9 +131,10 @@ class ParquetSource(ParquetFile):
                 raise InputError("invalid UTF-8")
         except InputError as error:
             if self._options.on_error == "fail":
-                raise InputError(
+                raise BadRowError(
                     f"{self.place(record.index)}: {error};"
-                    " mend the row, or go on past bad rows with --on-error keep"
+                    " mend the row, or go on past bad rows with --on-error keep",
+                    self.format,
                 ) from None
             record.texts, record.error = (None,) * len(record.texts), str(error)
 
@@ -186,6 +187,7 @@ class ParquetSink:
             return
         if not partial.is_resumed:
             self._parts.remove()
+        if partial.complete_rows is None:
             partial.begin()
         self.num_rows = self._parts.open()
         self.before = partial.statuses_of(self.num_rows)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nllb_cli.errors import InputError, UsageError
-from nllb_cli.io.changes import changes
+from nllb_cli.io.changes import changes, met
 from nllb_cli.io.compression import compress, suffix_of
 from nllb_cli.io.sidecar import Settings, read_sidecar, sync_folder, write_sidecar
 
@@ -36,7 +36,9 @@ _SYNC_S = 30.0
 class Partial:
     """The state of an output that may be unfinished: its targets, its sidecar, its settings."""
 
-    def __init__(self, targets: list[Path], settings: Settings, mode: Mode) -> None:
+    def __init__(
+        self, targets: list[Path], settings: Settings, mode: Mode, has_error_column: bool = True
+    ) -> None:
         self.targets = targets
         self.sidecar = _sidecar_of(targets)
         self.is_finished = False
@@ -48,6 +50,7 @@ class Partial:
         self.statuses: Counter[str] = Counter()
         """Rows by status, those of earlier runs included; fewer than all if one did not end."""
         self._settings = settings
+        self._has_error_column = has_error_column
         for target in targets:
             check_target(target)
         if mode == "overwrite":
@@ -80,7 +83,7 @@ class Partial:
             if not self.is_finished:
                 self._refuse_existing(None)
             return
-        told = changes(found.get("settings", {}), self._settings)
+        told = changes(met(found, self._settings, self._has_error_column), self._settings)
         if told:
             raise UsageError(
                 f"{self.sidecar}: belongs to another run ({'; '.join(told)});"

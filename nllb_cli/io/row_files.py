@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal
 
-from nllb_cli.errors import InputError, UsageError
+from nllb_cli.errors import BadRowError, UsageError
 from nllb_cli.io.partial import (
     Measure,
     Partial,
@@ -70,7 +70,8 @@ class RowSource(ABC):
         for record in self._records(start):
             if record.error is not None and fails:
                 place = self.place(record.index)
-                raise InputError(f"{place}: {record.error}; {self._remedy(record)}")
+                text = f"{place}: {record.error}; {self._remedy(record)}"
+                raise BadRowError(text, self.format)
             yield record
             if record.index == last:
                 return

@@ -34,6 +34,7 @@ _MARK_OF_FINISH: dict[Finish, int] = {
     "length": LIMIT,
     "invalid": FAILED,
 }
+CUT_REMEDY = "--too-long cut translates its beginning"
 NUM_SPECIALS = 2
 """Tokens of a source that are not pieces: its language and `</s>`."""
 
@@ -230,7 +231,7 @@ class Splitter:
 def _too_long(num_tokens: int, max_tokens: int) -> str:
     return (
         f"the source has {num_tokens:,} tokens and the limit is {max_tokens:,}; "
-        "--too-long cut translates its beginning, --on-error keep leaves it empty"
+        f"{CUT_REMEDY}, --on-error keep leaves it empty"
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import pytest
 
 from nllb_cli import manifest
-from nllb_cli.io.changes import _OPTIONS, changes
+from nllb_cli.io.changes import _OPTIONS, changes, met
 from nllb_cli.options import DecodeOptions, IoOptions
 from nllb_cli.slices import Slice
 from nllb_cli.text.segments import SplitRules
@@ -64,6 +64,38 @@ def test_a_large_input_that_was_touched_is_told_with_the_way_to_say_that_it_is_t
     old, new = ({"input": {**MARK, "size": 10**8, "mtime_ns": 10**10 + n}} for n in (7, 8))
     (told,) = changes(old, new)
     assert told.endswith("if it holds what it held, touch -d @10.000000007 INPUT says so")
+
+
+FAIL, KEEP = (settings(IoOptions(on_error=choice)) for choice in ("fail", "keep"))
+FAIL_CUT, KEEP_CUT = (
+    settings(IoOptions(on_error=choice), too_long="cut") for choice in ("fail", "keep")
+)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "statuses", "is_same"),
+    [
+        (FAIL, KEEP, None, True),
+        (FAIL, FAIL_CUT, None, True),
+        (FAIL, KEEP_CUT, None, True),
+        (FAIL_CUT, KEEP_CUT, None, True),
+        (KEEP, KEEP_CUT, None, False),  # long rows may be there, and are empty
+        (KEEP, FAIL, None, False),
+        (FAIL_CUT, FAIL, None, False),
+        (KEEP, FAIL, {"ok": 3}, True),
+        (KEEP, FAIL_CUT, {"ok": 3}, True),
+        (KEEP, FAIL, {"ok": 3, "failed": 1}, False),
+        (KEEP_CUT, FAIL, {"ok": 3, "cut": 1}, False),
+        (KEEP_CUT, FAIL_CUT, {"ok": 3, "cut": 1}, True),
+        (FAIL_CUT, FAIL, {"ok": 3}, True),
+        ({**FAIL, "version": "9"}, KEEP, None, False),
+    ],
+)
+def test_what_no_row_has_met_may_change(old, new, statuses, is_same):
+    found = {"settings": old, **({} if statuses is None else {"statuses": statuses})}
+    assert (changes(met(found, new, False), new) == []) == is_same
+    has_more_columns = old["rows"]["on_error"] != new["rows"]["on_error"]
+    assert (changes(met(found, new, True), new) == []) == (is_same and not has_more_columns)
 
 
 def test_every_setting_has_a_name_and_every_name_is_an_option():

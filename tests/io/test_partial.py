@@ -76,6 +76,19 @@ def test_statuses_are_kept_unless_the_run_was_killed(tmp_path, monkeypatch, suff
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_resumed_run_leaves_its_own_settings_though_it_is_killed(tmp_path, monkeypatch, suffix):
+    def made(too_long):
+        return {"rows": {"on_error": "fail"}, "numbers": {"too_long": too_long}}
+
+    source, target = make(tmp_path, suffix), tmp_path / f"out{suffix}"
+    pump(source, target, stop_after=1234, settings=made("error"))
+    monkeypatch.setattr(partial.Partial, "pause", lambda *_: None)
+    pump(source, target, stop_after=9, settings=made("cut"), mode="resume")
+    with pytest.raises(UsageError, match="--too-long was cut, now is error"):
+        pump(source, target, settings=made("error"), mode="resume")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_changed_run_is_refused_and_told_why(tmp_path, suffix):
     source, target = make(tmp_path, suffix), tmp_path / f"out{suffix}"
     pump(source, target, stop_after=10, settings=beam(4))
