@@ -11,6 +11,15 @@ settings.register_profile("same each time", derandomize=True, deadline=None)
 settings.load_profile("same each time")
 
 
+def pytest_runtest_setup(item):
+    """Skip what needs a GPU where there is none."""
+    if item.get_closest_marker("gpu") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("no CUDA device")
+
+
 class FakeEngine:
     """Gives each source's pieces back, a few batches at a time, in random order."""
 

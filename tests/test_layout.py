@@ -1,6 +1,9 @@
 """The architecture as a test: who may import whom, file sizes, one test file a source file."""
 
 import ast
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,3 +50,14 @@ def test_layout(path):
     assert imported <= MAY_IMPORT[path.with_suffix("").parts[1]]
     mirror = ROOT / "tests" / path.relative_to("nllb_cli").with_name(f"test_{path.name}")
     assert mirror.exists(), f"{mirror.relative_to(ROOT)} is missing"
+
+
+def test_what_needs_a_gpu_is_skipped_where_none_is():
+    words = ["-m", "pytest", "-m", "gpu", "tests/kernels/test_quantize.py"]
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
+    done = subprocess.run(
+        [sys.executable, *words], cwd=ROOT, env=hidden, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout
+    assert "no CUDA device" in done.stdout
+    assert "failed" not in done.stdout
