@@ -101,7 +101,8 @@ OutputField = Annotated[
         "--output-field",
         "--output-column",
         metavar="NAME",
-        help="Field or column for the translation, {field} and {tgt} in it filled in; "
+        help="Field or column for the translation, {field} and {tgt} in it filled in "
+        "({field} alone: in the text's place); "
         "without it, translation.",
         rich_help_panel=_ROWS,
     ),

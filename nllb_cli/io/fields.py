@@ -4,10 +4,12 @@ Default names of the translations: one field and one target give `translation`; 
 `{field}_translation`; several targets `translation_{tgt}`; both `{field}_translation_{tgt}`.
 `--output-field` may be a pattern with `{field}` and `{tgt}`, or a comma-separated list.
 An output field that a row has already is refused under a default name, and replaced in its place
-when the person named it: naming it is taken as consent.
+when the person named it: naming it is taken as consent. The text's own field takes more than its
+name, which may be a slip: `--output-field {field}` puts the translation in its place.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +37,11 @@ class OutputFields:
 def output_fields(options: IoOptions) -> OutputFields:
     """Work out the names of the fields that hold translations and status."""
     pattern = options.output_field or _default_pattern(options)
+    for name in re.findall(r"\{[^{}]*\}", pattern):
+        if name not in ("{field}", "{tgt}"):
+            raise UsageError(
+                f"--output-field {pattern}: {name} is not filled in; {{field}} and {{tgt}} are"
+            )
     targets = options.target_langs if len(options.target_langs) > 1 else options.target_langs[:1]
     places = [(field, target) for target in targets or ("",) for field in options.fields]
     listed = pattern.split(",")
@@ -47,9 +54,25 @@ def output_fields(options: IoOptions) -> OutputFields:
             f"--output-field {pattern}: {len(places)} different names are needed;"
             " use {field} and {tgt} in the name, or list them with commas"
         )
+    _refuse_losses(pattern, names, options)
+    return OutputFields(tuple(names), options.status_field, options.output_field is not None)
+
+
+def _refuse_losses(pattern: str, names: Sequence[str], options: IoOptions) -> None:
+    """Refuse a name for the translation or the status that something else has."""
     if options.status_field in names:
         raise UsageError(f"--status {options.status_field}: that field holds a translation")
-    return OutputFields(tuple(names), options.status_field, options.output_field is not None)
+    read = [*options.fields, *filter(None, [options.source_field, options.target_field])]
+    if options.status_field in read:
+        raise UsageError(
+            f"--status-field {options.status_field}: that field is read; choose another name"
+        )
+    lost = [] if "{field}" in pattern else [name for name in names if name in read]
+    if lost:
+        raise UsageError(
+            f"--output-field {pattern}: field {lost[0]!r} is read and would be lost; choose "
+            "another name, or {field}, which puts each translation in its text's place"
+        )
 
 
 def _default_pattern(options: IoOptions) -> str:

@@ -137,7 +137,7 @@ def test_several_columns_languages_and_status(tmp_path):
 
 
 def test_a_named_column_is_replaced_in_its_place(tmp_path):
-    options = IoOptions("e", ("f",), output_field="text", status_field="s")
+    options = IoOptions("e", ("f",), output_field="{field}", status_field="s")
     content = b'a,text,b\n"1" ,"x, y",2\n'
     assert round_trip(tmp_path, content, ".csv", options) == (b'a,text,b,s\n"1" ,"X, Y",2,ok\n')
 

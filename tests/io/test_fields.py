@@ -1,5 +1,7 @@
 """Names of new fields, and languages by row."""
 
+from dataclasses import replace
+
 import pytest
 
 from nllb_cli.errors import InputError, UsageError
@@ -49,6 +51,22 @@ def test_names_that_do_not_suffice_are_refused(pattern):
 def test_status_needs_its_own_name():
     with pytest.raises(UsageError, match="--status translation"):
         output_fields(IoOptions("e", ("f",), status_field="translation"))
+    with pytest.raises(UsageError, match="--status-field text: that field is read"):
+        output_fields(IoOptions("e", ("f",), status_field="text"))
+
+
+@pytest.mark.parametrize("pattern", ["{fild}", "{field}_{lang}", "out{}"])
+def test_placeholders_that_do_not_exist_are_refused_with_those_that_do(pattern):
+    with pytest.raises(UsageError, match=r"\} is not filled in; \{field\} and \{tgt\} are"):
+        output_fields(IoOptions("e", ("f",), output_field=pattern))
+
+
+def test_a_field_that_is_read_is_replaced_under_its_placeholder_only():
+    options = IoOptions("e", ("f",), fields=("a", "b"), source_field="s", output_field="{field}")
+    assert output_fields(options).names == ("a", "b")
+    for pattern, lost in (("a,c", "a"), ("c,b", "b"), ("s,c", "s")):
+        with pytest.raises(UsageError, match=rf"'{lost}' is read .* or \{{field\}}"):
+            output_fields(replace(options, output_field=pattern))
 
 
 def test_languages_fall_back_or_are_missed():

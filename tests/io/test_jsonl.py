@@ -113,7 +113,7 @@ def test_several_fields_and_targets(tmp_path):
 
 
 def test_a_named_field_is_replaced_in_its_place(tmp_path):
-    options = IoOptions("eng_Latn", ("fra_Latn",), output_field="text")
+    options = IoOptions("eng_Latn", ("fra_Latn",), output_field="{field}")
     content = b'{"a": [1 , 2], "text" : "x", "b": {"text": 1}}\n'
     expected = b'{"a": [1 , 2], "text" : "X", "b": {"text": 1}}\n'
     assert round_trip(tmp_path, content, ".jsonl", options) == expected
