@@ -227,7 +227,7 @@ def _no_match(query: str, meanings: list[_Meaning], known_codes: Collection[str]
     names = [row.name for row in _table() if any(_fits(m, row.meaning) for m in meanings)]
     what = f"language {_quote(query)}{_in_brackets(names[0]) if names else ''} is not in this model"
     if not known_codes:
-        return f"{what}, which has no languages: add them with --lang-id CODE=ID"
+        return f"{what}, which has no languages: name them in its added_tokens.json"
     if len(known_codes) <= MANY_CODES:
         return f"{what}: it has {_listed(sorted(known_codes), last='and')}"
     nearest = _nearest(query, meanings, known_codes)

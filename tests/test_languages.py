@@ -195,7 +195,7 @@ def test_a_small_model_lists_all_that_it_has():
     with pytest.raises(UsageError) as caught:
         resolve("Italian", BUNDLED)
     assert all(code in str(caught.value) for code in BUNDLED)
-    with pytest.raises(UsageError, match="--lang-id"):
+    with pytest.raises(UsageError, match="name them in its added_tokens.json"):
         resolve("Italian", [])
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nllb_cli.errors import UsageError
+from nllb_cli.errors import ModelError, UsageError
 from nllb_cli.languages import Family
 from nllb_cli.text.pieces import Pieces, load_pieces
 from nllb_cli.text.vocabulary import (
@@ -98,25 +98,17 @@ class Tokenizer:
         return ([], [eos_id, lang_id]) if self.is_legacy else ([lang_id], [eos_id])
 
 
-def load_tokenizer(
-    directory: Path,
-    lang_ids: Mapping[str, int] | None = None,
-    *,
-    is_legacy: bool | None = None,
-) -> Tokenizer:
+def load_tokenizer(directory: Path, *, is_legacy: bool | None = None) -> Tokenizer:
     """Load the tokeniser of a checkpoint directory.
 
-    `lang_ids` adds language codes or moves them (`--lang-id CODE=ID`); `is_legacy` says where the
-    source language goes when the checkpoint's own `legacy_behaviour` is not to be believed.
+    `is_legacy` says where the source language goes when the checkpoint's own `legacy_behaviour` is
+    not to be believed.
     """
-    overrides = dict(lang_ids or {})
     files = read_tokenizer_files(directory)
     pieces = load_pieces(files)
-    languages = language_ids(files, max(pieces.ids) + 1, overrides)
+    languages = language_ids(files, max(pieces.ids) + 1)
     names = _text_names(files, pieces)
-    for code, token_id in overrides.items():
-        if token_id in names and token_id not in files.added.values():
-            raise UsageError(f"--lang-id {code}={token_id}: this id is a piece of text")
+    _check_free(directory, languages, names)
     known_ids = {*names, *languages.values(), *files.added.values(), *SPECIAL_IDS.values()}
     if files.family == "nllb" and not files.added:
         known_ids.add(max(languages.values()) + 1)  # <mask>
@@ -130,6 +122,17 @@ def load_tokenizer(
         _pieces=pieces,
         _names=names,
     )
+
+
+def _check_free(directory: Path, languages: Mapping[str, int], names: Mapping[int, str]) -> None:
+    """Refuse a language whose id is taken, as it may be in a file that a person has written."""
+    taken = {**names, **{token_id: token for token, token_id in SPECIAL_IDS.items()}}
+    for code, token_id in languages.items():
+        if token_id in taken:
+            raise ModelError(
+                f"{directory}: {code} has the id {token_id} in the tokeniser's files, and "
+                f"{taken[token_id]!r} has it, too; mend added_tokens.json, or fetch the files again"
+            )
 
 
 def _notes(files: TokenizerFiles, is_legacy: bool) -> tuple[str, ...]:

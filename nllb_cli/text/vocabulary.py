@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nllb_cli.errors import ModelError, UsageError
+from nllb_cli.errors import ModelError
 from nllb_cli.languages import Family, family_languages
 
 SPECIAL_IDS = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3}
@@ -69,19 +69,13 @@ def read_tokenizer_files(directory: Path) -> TokenizerFiles:
     return TokenizerFiles(directory, family, is_legacy, config, tokenizer, vocab, added, words)
 
 
-def language_ids(files: TokenizerFiles, first_id: int, overrides: dict[str, int]) -> dict[str, int]:
-    """Return the id of each language code.
-
-    `first_id` is the first after NLLB's pieces, `overrides` are the person's own ids.
-    """
-    for code, token_id in overrides.items():
-        if not 4 <= token_id < MAX_ID:
-            raise UsageError(f"--lang-id {code}={token_id}: an id is from 4 to {MAX_ID - 1}")
+def language_ids(files: TokenizerFiles, first_id: int) -> dict[str, int]:
+    """Return the id of each language code; `first_id` is the first after NLLB's pieces."""
     # files of 2022 hold the languages in the vocabulary, too
     found = _languages_in(files.vocab, files.family) | _languages_in(files.added, files.family)
     if files.family == "m2m100":
-        return _m2m100_ids(files, found) | overrides
-    return _nllb_ids(files.directory, found, first_id, overrides)
+        return _m2m100_ids(files, found)
+    return _nllb_ids(files.directory, found, first_id)
 
 
 def is_language_token(token: str, family: Family) -> bool:
@@ -96,18 +90,14 @@ def _languages_in(ids: Mapping[str, int], family: Family) -> dict[str, int]:
     return {found[1]: token_id for found, token_id in candidates if found}
 
 
-def _nllb_ids(
-    directory: Path, found: dict[str, int], first_id: int, overrides: dict[str, int]
-) -> dict[str, int]:
+def _nllb_ids(directory: Path, found: dict[str, int], first_id: int) -> dict[str, int]:
     """Languages follow the pieces in a fixed order, unless the files have an order of their own."""
     standard = {c.code: first_id + k for k, c in enumerate(family_languages("nllb"))}
     if _is_shifted(found, standard):
-        if overrides:  # the person knows better, for these languages
-            return overrides
         raise _shifted(directory, found, standard)
     has_own_order = any(code in standard for code in found)
     has_own_order |= not set(found.values()).isdisjoint(standard.values())
-    return (found if has_own_order else standard | found) | overrides
+    return found if has_own_order else standard | found
 
 
 def _m2m100_ids(files: TokenizerFiles, found: dict[str, int]) -> dict[str, int]:
@@ -137,7 +127,7 @@ def _shifted(directory: Path, found: Mapping[str, int], standard: Mapping[str, i
     return ModelError(
         f"{directory}: language ids are shifted by one ({code} is {found[code]}, not "
         f"{standard[code]}), a known fault of transformers 4.38 to 4.57; use the original model's "
-        f"tokeniser files, or --lang-id CODE=ID if the model was trained with the shifted ids"
+        f"tokeniser files (a model that was trained with the shifted ids is not supported)"
     )
 
 

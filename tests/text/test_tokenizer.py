@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from nllb_cli.errors import UsageError
+from nllb_cli.errors import ModelError, UsageError
 from nllb_cli.text.tokenizer import load_tokenizer
 from tests.reference_tokenizers import STRINGS, make_m2m100, make_nllb, train_pieces
 
@@ -312,18 +312,27 @@ def test_a_megabyte_without_a_space_takes_linear_time(bundled):
         assert times[1] < 50 * max(times[0], 0.02), text
 
 
-def test_lang_id_adds_and_moves_languages(bundled):
-    ours = load_tokenizer(BUNDLED, {"tyv_Cyrl": 15999, "ita_Latn": 16004})
-    assert ours.languages == {**bundled.languages, "tyv_Cyrl": 15999, "ita_Latn": 16004}
-    assert ours.size == 16005
-    assert ours.source([5], "tyv_Cyrl") == [15999, 5, 2]
-    assert load_tokenizer(BUNDLED, {"eng_Latn": 15998}).language_id("eng_Latn") == 15998
+def add_language(tmp_path, token_id):
+    shutil.copytree(BUNDLED, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("model*"))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"tyv_Cyrl": token_id}))
+    return load_tokenizer(tmp_path)
 
 
-@pytest.mark.parametrize("token_id", [-1, 3, 4, 15992, 1 << 24, 10**30])
-def test_lang_id_must_be_free(token_id):
-    with pytest.raises(UsageError, match=f"--lang-id x={token_id}"):
-        load_tokenizer(BUNDLED, {"x": token_id})
+@pytest.mark.parametrize("token_id", [15999, 16004])
+def test_a_person_may_name_a_language_in_added_tokens(bundled, tmp_path, token_id):
+    """Recipes of 2023 give a new language the id of `<mask>`, and leave no file that says so."""
+    ours = add_language(tmp_path, token_id)
+    assert ours.languages == {**bundled.languages, "tyv_Cyrl": token_id}
+    assert ours.size == max(bundled.size, token_id + 1)
+    assert ours.source([5], "tyv_Cyrl") == [token_id, 5, 2]
+
+
+@pytest.mark.parametrize("token_id", [-1, 3, 4, 15991, 1 << 24, 10**30])
+def test_the_id_of_a_language_must_be_free(tmp_path, token_id):
+    with pytest.raises(ModelError, match="added_tokens.json") as caught:
+        add_language(tmp_path, token_id)
+    assert "tyv_Cyrl" in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_added_words_are_shown_and_noted(tmp_path):
