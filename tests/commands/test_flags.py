@@ -1,11 +1,15 @@
 """Every option is named once, explains itself and is used."""
 
+import ast
 import os
+import re
 import subprocess
 import sys
 import typing
+from pathlib import Path
 
 import pytest
+import typer
 
 from nllb_cli import cli
 from nllb_cli.cli import app
@@ -16,6 +20,7 @@ from nllb_cli.text.emoji import EMOJI
 from nllb_cli.text.normalize import NORMALIZE
 from nllb_cli.text.segments import TOO_LONG
 
+SOURCES = sorted(Path(cli.__file__).parent.rglob("*.py"))
 ALIASES = {name: value for name, value in vars(flags).items() if typing.get_origin(value)}
 
 
@@ -78,3 +83,21 @@ def test_a_number_that_cannot_be_is_refused_with_the_remedy(flag, value, wanted,
 def test_lines_of_bench_are_refused_likewise(capsys):
     assert cli.run(["bench", "--lines", "0"]) == 2
     assert capsys.readouterr().err == "nllb: --lines 0: choose 1 or more\n"
+
+
+def options_named_in(path):
+    """Yield line and name of each option in the strings of a source file, docstrings included."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for found in re.finditer(r"(?<![\w-])--[a-z][a-z-]*\b", node.value):
+                yield node.lineno, found[0]
+
+
+def test_each_option_that_a_text_names_exists():
+    """A remedy that names another cannot be followed."""
+    group = typer.main.get_command(app)
+    parameters = [p for command in (group, *group.commands.values()) for p in command.params]
+    known = {"--help"}.union(*(parameter.opts for parameter in parameters))
+    named = [(path.name, *found) for path in SOURCES for found in options_named_in(path)]
+    assert {"--overwrite", "--on-error", "--src-field"} <= {name for _, _, name in named}
+    assert [found for found in named if found[-1] not in known] == []
