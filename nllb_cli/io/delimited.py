@@ -23,12 +23,16 @@ from typing import Literal
 
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io.fields import ERROR_FIELD, flat_texts, output_fields, row_languages
-from nllb_cli.io.row_files import RowSource
+from nllb_cli.io.row_files import FROM_LATIN, RowSource
 from nllb_cli.io.rows import MAX_ROW_BYTES, Block, ByteInput, blocks
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 
 DELIMITERS: dict[str, str] = {"csv": ",", "tsv": "\t"}
+_FROM_SEMICOLONS = (
+    "';' parts the columns there, which `python3 -c 'import csv, sys; csv.writer(sys.stdout)"
+    '.writerows(csv.reader(sys.stdin, delimiter=";"))\'` changes to commas, from stdin to stdout'
+)
 _TO_CLOSING_QUOTE = re.compile(r'(?:[^"]++|"")*+"')
 
 
@@ -180,8 +184,19 @@ class Table:
             there = ", ".join(map(repr, self._names[:20]))
             raise InputError(
                 f"{name}: {'more than one' if found else 'no'} column {field!r} in the header;"
-                f" choose with --column among {there}"
+                f" {self._remedy() or f'choose with --column among {there}'}"
             )
+
+    def _remedy(self) -> str | None:
+        """Say how to read a header that another delimiter parts."""
+        if len(self._names) > 1:
+            return None
+        own = self._dialect.delimiter
+        for format, delimiter in DELIMITERS.items():
+            if delimiter != own and delimiter in self._names[0]:
+                found = "a tab" if delimiter == "\t" else repr(delimiter)
+                return f"{found} parts the columns there; --format {format} reads it"
+        return _FROM_SEMICOLONS if ";" in self._names[0] else None
 
     def _joined(self, row: Row, added: list[str]) -> str:
         delimiter = self._dialect.delimiter
@@ -286,7 +301,10 @@ class DelimitedSource(RowSource):
         if header is None or not header.body:
             raise InputError(f"{self.name}: the first line must name the columns, and is empty")
         if header.error is not None:
-            raise InputError(f"{self.name}: the header has {header.error}; mend it")
+            raise InputError(
+                f"{self.name}: the header has {header.error}; mend it, or the whole file if it is"
+                f" Latin-1 ({FROM_LATIN})"
+            )
         return Table(self.name, header, self._dialect, self._options)
 
     def _all_rows(self, source: ByteInput) -> Iterator[Row]:

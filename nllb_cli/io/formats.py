@@ -135,7 +135,8 @@ def format_of(path: str, wanted: str | None = None) -> Format:
     suffix = Path(without_suffix(path)).suffix.lower()
     if suffix == ".json":
         raise UsageError(
-            f"{path}: .json may be anything; --format jsonl if it has an object a line"
+            f"{path}: .json may be anything; --format jsonl if it has an object a line,"
+            f" and {jsonl.FROM_LIST}"
         )
     return _BY_SUFFIX.get(suffix, "lines")
 

@@ -38,6 +38,7 @@ _quote: Callable[[str], str] = encode_basestring
 _WORD = r"[A-Za-z_]\w*"
 _NESTED = re.compile(rf"{_WORD}(\.{_WORD})+", re.ASCII)
 _MAX_NAMES = 20
+FROM_LIST = "`jq -c '.[]'` makes that of a list"
 
 
 @dataclass(slots=True)
@@ -125,7 +126,11 @@ def _reason(error: InputError | KeyError) -> str:
 def remedy(record: Record, options: IoOptions) -> str | None:
     """Say what to ask for instead, if it is no single row that lacks the fields to translate."""
     origin = record.origin
-    if record.index or not isinstance(origin, _Odd) or not origin.spans:
+    if record.index or not isinstance(origin, _Odd):
+        return None
+    if not origin.is_object:
+        return _remedy_of_json(origin.raw.strip(_SPACE))
+    if not origin.spans:
         return None
     for name in options.fields:
         if name in origin.spans and origin.raw.startswith("{", origin.spans[name][0]):
@@ -136,6 +141,13 @@ def remedy(record: Record, options: IoOptions) -> str | None:
             there = ", ".join(map(repr, list(origin.spans)[:_MAX_NAMES]))
             return f"choose with --field among {there}"
     return None
+
+
+def _remedy_of_json(first_line: str) -> str | None:
+    """Say how JSON that is not an object a line becomes that."""
+    if first_line.startswith("["):
+        return FROM_LIST
+    return "`jq -c .` puts each object on one line" if first_line == "{" else None
 
 
 def _lifted(name: str) -> str:

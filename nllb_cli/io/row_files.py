@@ -25,6 +25,7 @@ Read = Callable[[Iterator[Block], IoOptions], Iterator[Record]]
 Remedy = Callable[[Record, IoOptions], str | None]
 Write = Callable[[Translation], str]
 STATUS = attrgetter("status")
+FROM_LATIN = "`iconv -f latin1 -t utf-8`"
 KEEP = "go on past bad rows with --on-error keep"
 
 
@@ -78,6 +79,8 @@ class RowSource(ABC):
 
     def _remedy(self, record: Record) -> str:
         """Say what can be done about a bad row."""
+        if str(record.error).startswith("invalid UTF-8"):
+            return f"mend the row, or the whole file if it is Latin-1 ({FROM_LATIN}), or {KEEP}"
         return f"mend the row, or {KEEP}"
 
     def verify(self) -> None:  # noqa: B027 (nothing to do is right for all)

@@ -3,6 +3,8 @@
 import csv
 import io
 import re
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -113,7 +115,9 @@ def test_a_place_is_the_line_of_the_file_on_which_a_row_begins(tmp_path):
         (b"id,txt\n", "no column 'text' in the header; choose with --column among 'id', 'txt'"),
         (b"text,text\n", "more than one column 'text'"),
         (b"text,translation\n", "column 'translation' is there already"),
-        (b"text,\xff\n", "the header has invalid UTF-8"),
+        (b"text,\xff\n", "the header has invalid UTF-8, .*`iconv -f latin1 -t utf-8`"),
+        (b"id\ttext\n", "a tab parts the columns there; --format tsv reads it"),
+        (b"id;text\n", "';' parts the columns there, which `python3 -c .*` changes to commas"),
     ],
 )
 def test_a_wrong_header_is_refused_at_once(tmp_path, content, reason):
@@ -202,3 +206,16 @@ def test_any_row_keeps_count_order_and_bytes(tmp_path_factory, rows, suffix):
     output = round_trip(folder, buffer.getvalue().encode(), suffix, change=lambda text: text)
     found = list(csv.reader(io.StringIO(output.decode(), newline=""), dialect))
     assert found[1:] == [[first, text, text] for first, text in rows]
+
+
+def test_the_command_for_semicolons_makes_a_table_that_is_read(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text('id;text\n1;"a; b, c"\n')
+    with pytest.raises(InputError) as refused:
+        open_source(str(path), OPTIONS)
+    command = str(refused.value).split("`")[1].replace("python3", sys.executable)
+    with path.open("rb") as file:
+        done = subprocess.run(command, shell=True, stdin=file, capture_output=True, check=True)
+    path.write_bytes(done.stdout)
+    (record,) = open_source(str(path), OPTIONS).records()
+    assert record.texts == ("a; b, c",)

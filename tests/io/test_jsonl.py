@@ -194,3 +194,19 @@ def test_a_field_that_a_later_row_lacks_is_a_bad_row(tmp_path):
 def test_a_row_is_told_from_a_line():
     assert jsonl.is_object('{"text": "a"}\r')
     assert not any(map(jsonl.is_object, (None, "", "{}", "{a}", '"text"', '[{"text": "a"}]')))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ('[{"text": "a"}]\n', r"a list where an object is needed; `jq -c '\.\[\]'` makes that"),
+        ('[\n  {"text": "a"}\n]\n', r"not JSON: .*; `jq -c '\.\[\]'` makes that"),
+        ('{\n  "text": "a"\n}\n', r"not JSON: .*; `jq -c \.` puts each object on one line"),
+        ("text\n", "not JSON: .*; mend the row"),
+    ],
+)
+def test_json_that_is_no_object_a_line_is_refused_with_what_makes_it_so(tmp_path, content, told):
+    path = tmp_path / "in.jsonl"
+    path.write_text(content)
+    with pytest.raises(InputError, match=told):
+        list(open_source(str(path), IoOptions("eng_Latn", ("fra_Latn",))).records())
