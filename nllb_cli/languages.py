@@ -27,6 +27,7 @@ from nllb_cli.errors import UsageError
 Family = Literal["nllb", "m2m100"]
 
 TABLE = Path(__file__).with_name("languages.tsv")
+TYPO_LIKENESS = 0.85  # "frech" and "French" have 0.91, but "Deutsch" and "Dutch" have 0.83
 MANY_CODES = 12  # a model with no more codes than this has all of them listed in an error
 
 _TAG = re.compile(
@@ -229,24 +230,32 @@ def _no_match(query: str, meanings: list[_Meaning], known_codes: Collection[str]
     if not known_codes:
         return f"{what}, which has no languages: name them in its added_tokens.json"
     if len(known_codes) <= MANY_CODES:
-        return f"{what}: it has {_listed(sorted(known_codes), last='and')}"
+        meant = max(known_codes, key=lambda code: _likeness(query, code))
+        is_typo = not names and _likeness(query, meant) >= TYPO_LIKENESS
+        question = f"did you mean {_listed([meant])}? " if is_typo else ""
+        return f"{what}: {question}it has {_listed(sorted(known_codes), last='and')}"
     nearest = _nearest(query, meanings, known_codes)
     return f"{what}: did you mean {_listed(nearest)}? `nllb langs` lists all"
 
 
 def _nearest(query: str, meanings: list[_Meaning], codes: Iterable[str]) -> list[str]:
     """Return three codes: the same language in another script, then the most alike in letters."""
-    key, name_key = _code_key(query[:60]), _name_key(query[:60])  # a typo is short
 
     def rank(code: str) -> tuple[bool, float, str]:
-        row = _rows_by_code().get(code)
         lang = _meaning(code).lang
-        names = [_name_key(name) for name in (row.name, *row.names)] if row else []
-        pairs = [(key, _code_key(code)), (key, lang), *((name_key, name) for name in names)]
-        likeness = max(difflib.SequenceMatcher(None, a, b).ratio() for a, b in pairs)
-        return all(m.lang != lang for m in meanings), -likeness, code
+        return all(m.lang != lang for m in meanings), -_likeness(query, code), code
 
     return sorted(codes, key=rank)[:3]
+
+
+def _likeness(query: str, code: str) -> float:
+    """Return how much a query looks like a code or one of its names, from 0 to 1."""
+    key, name_key = _code_key(query[:60]), _name_key(query[:60])  # a typo is short
+    row = _rows_by_code().get(code)
+    names = [_name_key(name) for name in (row.name, *row.names)] if row else []
+    pairs = [(key, _code_key(code)), (key, _meaning(code).lang)]
+    pairs += [(name_key, name) for name in names]
+    return max(difflib.SequenceMatcher(None, a, b).ratio() for a, b in pairs)
 
 
 def _listed(codes: Collection[str], last: str = "or") -> str:

@@ -1,5 +1,6 @@
 """Language codes and names: every alias leads to a code that exists, and nothing is guessed."""
 
+import re
 import subprocess
 import sys
 
@@ -231,3 +232,17 @@ def test_import_brings_nothing_heavy():
     code = "import sys, nllb_cli.languages; print('torch' in sys.modules, 'numpy' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("frech", "model: did you mean fra_Latn (French)? it has deu_Latn (German), eng_Latn"),
+        ("Englisch", "model: did you mean eng_Latn (English)? it has deu_Latn (German), eng_Latn"),
+        ("Deutsch", "model: it has deu_Latn (German), eng_Latn"),
+        ("Danish", "(Danish) is not in this model: it has deu_Latn (German), eng_Latn"),
+    ],
+)
+def test_a_small_model_asks_after_a_typo_only(query, told):
+    with pytest.raises(UsageError, match=re.escape(told)):
+        resolve(query, ["deu_Latn", "eng_Latn", "fra_Latn", "nld_Latn", "spa_Latn"])
