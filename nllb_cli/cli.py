@@ -97,6 +97,8 @@ def _usage(error: BaseException) -> str:
     format_message = getattr(error, "format_message", None)
     text = format_message() if format_message else str(error)
     text = text or "a command is needed"
+    if getattr(getattr(error, "param", None), "name", None) == "inputs":
+        text = "INPUT is needed: files, or - for stdin"
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "nllb"
     return f"{' '.join(text.split())} (`{command} --help` shows the options)"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nllb_cli.errors import InputError, NllbError, UsageError
-from nllb_cli.io.compression import without_suffix
+from nllb_cli.io.compression import with_target, without_suffix
 from nllb_cli.io.formats import format_of
 from nllb_cli.io.partial import UNFINISHED, is_same_file
 from nllb_cli.io.rows import STDIN
@@ -186,8 +186,7 @@ def _below(folder: str, name: str, has_file_per_target: bool) -> str:
     path = os.path.join(folder, name)
     if not has_file_per_target or format_of(name) != "lines":
         return path
-    stem, suffix = os.path.splitext(without_suffix(path))
-    return f"{stem}.{{tgt}}{suffix}{path[len(without_suffix(path)) :]}"
+    return with_target(path)
 
 
 def _refuse_what_does_not_join(formats: list[str]) -> None:

@@ -46,6 +46,7 @@ def text(tmp_path):
             2,
             ["swh_Latn", "jpn_Jpan", "--model"],
         ),
+        (["translate", "--src", "eng_Latn", "--tgt", "fra_Latn"], 2, ["INPUT is needed", "- for"]),
         (["translate", "absent.txt", "--src", "eng_Latn", "--tgt", "fra_Latn"], 3, ["absent.txt"]),
         (
             ["translate", "{text}", "--src", "eng_Latn", "--tgt", "fra_Latn", "--model", "{text}"],

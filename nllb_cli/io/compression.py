@@ -2,6 +2,7 @@
 
 import bz2
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
@@ -26,6 +27,13 @@ def suffix_of(path: str) -> str:
         if lower.endswith(suffix):
             raise InputError(f"{path}: {suffix} files are not read; unpack it first")
     return next((suffix for suffix in SUFFIXES if lower.endswith(suffix)), "")
+
+
+def with_target(path: str) -> str:
+    """Return a path with `{tgt}` before its suffix, or before `.txt.gz` and its like."""
+    plain = without_suffix(path)
+    stem, suffix = os.path.splitext(plain)
+    return f"{stem}.{{tgt}}{suffix}{path[len(plain) :]}"
 
 
 def without_suffix(path: str) -> str:

@@ -27,13 +27,14 @@
 """
 
 import logging
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
 from nllb_cli.errors import UsageError
 from nllb_cli.io import jsonl, lines
-from nllb_cli.io.compression import without_suffix
+from nllb_cli.io.compression import with_target, without_suffix
 from nllb_cli.io.delimited import DelimitedSource
 from nllb_cli.io.partial import Mode, Partial, RowFile, is_unfinished
 from nllb_cli.io.row_files import LineSource, RowKind, RowSink, StreamSink, Write
@@ -290,8 +291,10 @@ def _writers(path: str, source: Source, options: IoOptions) -> dict[str, Write]:
         return {path: source.table.write}
     targets = options.target_langs or ("",)
     if len(targets) > 1 and "{tgt}" not in path:
+        name = with_target("out.txt" if path in (STDIN, "stdout") else path)
         raise UsageError(
-            f"{path}: several targets need a file each; put {{tgt}} into the name: out.{{tgt}}.txt"
+            f"{path}: several targets need a file each; put {{tgt}} into the name:"
+            f" -o {shlex.quote(name)}"
         )
     writers = {path.replace("{tgt}", t): lines.write(i) for i, t in enumerate(targets)}
     if options.status_field is not None:

@@ -1,6 +1,7 @@
 """Which model: a directory, a model of the Hugging Face hub, or the bundled one. Without torch."""
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -11,7 +12,10 @@ from nllb_cli.model.config import read_config
 
 BUNDLED_MODEL = Path(__file__).parent.parent / "demo_model"
 VARIABLE = "NLLB_MODEL"
-EXAMPLE = "facebook/nllb-200-distilled-600M"
+OWNER = "facebook"
+EXAMPLE = f"{OWNER}/nllb-200-distilled-600M"
+_OWNED = re.compile(r"(nllb-200-|m2m100_)[^/]*$")
+"""Names of models that the hub has under their owner's name only."""
 # Only what is needed comes down: a repository may hold the weights in five formats.
 SMALL_FILES = (
     "config.json",
@@ -50,6 +54,8 @@ def resolve_model(
     """
     name = name or os.environ.get(VARIABLE)
     path = _local_path(name) if name else BUNDLED_MODEL
+    if name and path is None and _OWNED.match(name):
+        raise ModelError(f"{name}: no such directory; did you mean the hub's {OWNER}/{name}?")
     if name and path is None and not _looks_like_path(name):
         return _from_hub(name, revision, with_weights)
     if revision is not None:

@@ -29,6 +29,8 @@ def test_what_can_be_refused_is(tmp_path, capsys):
     arguments = ["translate", str(path), "--format", "lines", "--src", "en", "--tgt", "fr,de"]
     assert cli.run([*arguments, "--dry-run"]) == 2
     assert "several targets need a file each" in capsys.readouterr().err
+    assert cli.run([*arguments, "--overwrite", "-o", str(tmp_path / "a.txt.gz")]) == 2
+    assert f"-o '{tmp_path}/a.{{tgt}}.txt.gz'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,14 @@ import pytest
 
 from nllb_cli.errors import InputError
 from nllb_cli.io import compression
-from nllb_cli.io.compression import SUFFIXES, compress, decompress, suffix_of, without_suffix
+from nllb_cli.io.compression import (
+    SUFFIXES,
+    compress,
+    decompress,
+    suffix_of,
+    with_target,
+    without_suffix,
+)
 
 TEXT = b"".join(b"row %d %d\n" % (n, n * n % 977) for n in range(60_000))
 TOOLS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
@@ -100,3 +107,11 @@ def test_suffixes():
     assert without_suffix("a.txt") == "a.txt"
     with pytest.raises(InputError, match=r"\.zip files are not read"):
         suffix_of("a.zip")
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [("out.txt", "out.{tgt}.txt"), ("a.d/out", "a.d/out.{tgt}"), ("x.txt.gz", "x.{tgt}.txt.gz")],
+)
+def test_a_target_stands_before_the_suffixes(path, named):
+    assert with_target(path) == named

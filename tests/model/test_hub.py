@@ -287,3 +287,9 @@ def test_an_interrupted_download_is_not_taken_for_a_model(hub, tmp_path):
     kind, lines, _ = resolve("org/model", tmp_path)
     assert (kind, lines[0]) == ("error", "4")
     assert "not complete in the cache" in lines[1]
+
+
+@pytest.mark.parametrize("name", ["nllb-200-distilled-600M", "m2m100_418M"])
+def test_a_name_without_its_owner_is_told_before_the_hub_is_asked(name):
+    with pytest.raises(ModelError, match=f"did you mean the hub's facebook/{name}\\?"):
+        resolve_model(name)
