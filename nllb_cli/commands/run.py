@@ -190,6 +190,9 @@ class _Run:
             code = self._translate()
         except BaseException as error:
             self._record_failure(error)
+            has_begun = self._choices.mode == "resume" and self._can_resume
+            if has_begun and isinstance(error, KeyboardInterrupt):  # the model was being loaded
+                reporter.say(self._how_to_continue())
             raise
         self._write_record(code)
         return code
@@ -224,8 +227,11 @@ class _Run:
             ends = stack.enter_context(Ends())
             stack.enter_context(closing(self._job_run))
             stack.callback(stream.close)
-            ends.attach(stream.request_stop)
+            ends.attach(stream.request_stop, self._last_words)
             for chunk in chunks:
+                if ends.notice:
+                    self._reporter.say(ends.notice)
+                    ends.notice = ""
                 self._job_run.write(chunk)
                 self._reporter.tick(self._job_run.progress, stream.stats)
             if ends.code is not None and not self._job_run.is_complete:
@@ -238,6 +244,11 @@ class _Run:
         rest = "; --overwrite translates it again" if len(jobs) == 1 else ""
         others = f" and {plural(len(jobs) - 1, 'other')}" if len(jobs) > 1 else ""
         return f"{jobs[0].output}{others}: complete already, left as it is{rest}"
+
+    def _last_words(self) -> str:
+        """Say of a run that ends at once how it goes on, if it has left rows."""
+        has_rows = self._can_resume and self._job_run.progress.done
+        return self._how_to_continue() if has_rows and not self._choices.is_quiet else ""
 
     def _how_to_continue(self) -> str:
         if self._can_resume:

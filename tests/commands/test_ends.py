@@ -33,6 +33,30 @@ def test_a_second_signal_ends_at_once():
     assert (result.returncode, result.stdout) == (143, "asked\n")
 
 
+def test_the_first_signal_says_what_a_second_does_and_that_says_its_last_words():
+    script = (
+        "import os, signal; from nllb_cli.commands.ends import Ends\n"
+        "with Ends() as ends:\n"
+        "    ends.attach(lambda grace: None, lambda: 'stopped')\n"
+        "    os.kill(os.getpid(), signal.SIGINT); print(ends.notice, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGINT); print('never')\n"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    notice = "finishing what is in flight; Ctrl-C again stops now\n"
+    assert (result.returncode, result.stdout, result.stderr) == (130, notice, "nllb: stopped\n")
+
+
+def test_last_words_do_not_wait_for_who_does_not_read_them():
+    script = (
+        "import fcntl, os; from nllb_cli.commands.ends import end_now\n"
+        "fcntl.fcntl(2, 1031, 4096)\n"  # F_SETPIPE_SZ
+        "os.write(2, b'x' * 4096)\n"
+        "end_now(143, 'stopped')\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE) as process:
+        assert process.wait(60) == 143
+
+
 def test_the_command_that_continues():
     given = ["nllb", "translate", "my file.txt", "--overwrite", "-o", "out.txt"]
     line = resume_command(given)

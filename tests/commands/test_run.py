@@ -209,6 +209,21 @@ def test_the_record_is_that_of_the_last_run_that_began(rows, tmp_path, capsys, m
     assert told() == (130, "KeyboardInterrupt", 0)
 
 
+def test_an_interrupt_while_a_resumed_run_loads_the_model_says_how_to_continue(
+    rows, tmp_path, capsys, monkeypatch
+):
+    def load(*_):
+        raise KeyboardInterrupt
+
+    given = [rows, "-o", tmp_path / "out.jsonl"]
+    assert translate(*given) == 3
+    monkeypatch.setattr(Translator, "load", load)
+    for options, count in (["--overwrite"], 0), (["--resume"], 1), (["--resume", "--quiet"], 0):
+        capsys.readouterr()
+        assert translate(*given, *options) == 130
+        assert capsys.readouterr().err.count("nllb: stopped; this continues: ") == count
+
+
 def test_an_output_that_a_failed_run_was_to_replace_is_not_taken_for_its_own(tmp_path, capsys):
     first, second, record = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "run.json"))
     first.write_text('{"text": "Good morning."}\n')
@@ -265,7 +280,8 @@ def test_a_signal_leaves_what_resume_continues(tmp_path, number, code):
         process.send_signal(number)
         errors = process.stderr.read().decode()
         assert process.wait(60) == code
-    assert "--resume" in errors
+    assert "\nnllb: finishing what is in flight; " in errors
+    assert "\nnllb: stopped; this continues: " in errors
     assert not out.exists()
     resumed = subprocess.run([*command, "-o", str(out), "--resume"], stderr=subprocess.PIPE)
     assert resumed.returncode == 0

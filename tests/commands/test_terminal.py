@@ -27,7 +27,7 @@ def source(tmp_path):
 
 
 def run_in_terminal(arguments, width, signals=0):
-    """Return exit code and all that a terminal of some width was given; interrupt at the bar."""
+    """Return exit code and what a terminal of a width was given; interrupt when rows are there."""
     terminal, stderr = pty.openpty()
     fcntl.ioctl(stderr, termios.TIOCSWINSZ, struct.pack("HHHH", 24, width, 0, 0))
     environment = {**os.environ, "TERM": "xterm", "OMP_NUM_THREADS": "1"}
@@ -40,7 +40,7 @@ def run_in_terminal(arguments, width, signals=0):
             shown += os.read(terminal, 65536)
         except OSError:  # nobody writes to it any more
             break
-        if signals and b"/400 rows" in shown:
+        if signals and re.search(rb"[1-9]\d*/400 rows", shown):
             process.send_signal(signal.SIGINT)
             signals -= 1
             time.sleep(0.05)
@@ -67,6 +67,8 @@ def test_two_interrupts_leave_the_cursor_to_be_seen(source, tmp_path):
     code, shown = run_in_terminal([*COMMAND, source, "-o", tmp_path / "out.txt"], 80, signals=2)
     assert code == 130
     assert shown.rindex(BACK) > shown.rindex(b"\x1b[?25l")
+    last = visible(shown.decode()).strip().split("\n")[-1]
+    assert last.startswith("nllb: stopped; this continues: ")
 
 
 @pytest.mark.slow
