@@ -20,6 +20,7 @@ from nllb_cli.stream import RunStats
 
 PLAIN_S = 30.0
 RATE_S = 20.0
+STALL_S = 3.0
 MOMENT_S = 0.5
 LOG_S = 10.0
 MAX_BAD_ROWS_SHOWN = 10
@@ -167,7 +168,7 @@ class Reporter:
         left_s, total = None, progress.total
         expected = None if total is None else stats.expected_tokens(total - progress.resumed)
         rate = (stats.source_tokens - source) / span
-        if expected is not None and rate > 0:
+        if expected is not None and rate > 0 and not self._is_held_up(stats, rows):
             left_s = round(max(expected - stats.source_tokens, 0) / rate, 1)
         return {
             "rows": progress.done,
@@ -179,6 +180,17 @@ class Reporter:
             "bad_rows": stats.marks["failed"] + progress.before["failed"],
             "elapsed_s": round(stats.elapsed_s, 1),
         }
+
+    def _is_held_up(self, stats: RunStats, rows: int) -> bool:
+        """Whether a row of which no rate tells is all there is to wait for.
+
+        It stands before the others: none was written since there were so many `rows`, and nothing
+        has been translated lately either. So it is at the start, when the longest come first.
+        """
+        now = monotonic()
+        tokens = [source for moment, _, source, _ in self._moments if now - moment > STALL_S]
+        is_idle = bool(tokens) and tokens[-1] == stats.source_tokens
+        return stats.rows == 0 or (stats.rows == rows and is_idle)
 
     def _draw(self, numbers: Mapping[str, Any]) -> None:
         from nllb_cli.commands.bar import Bar, open_live

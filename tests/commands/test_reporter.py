@@ -5,8 +5,11 @@ import logging
 
 import pytest
 
+from nllb_cli.commands import reporter as reporter_module
 from nllb_cli.commands.reporter import Reporter
 from nllb_cli.errors import InputError
+from nllb_cli.jobs import Progress
+from nllb_cli.stream import RunStats
 
 
 def test_events_are_lines_of_json_with_a_time(tmp_path, capsys):
@@ -35,6 +38,26 @@ def test_quiet_says_nothing_but_logs_what_the_engine_says(tmp_path, capsys):
         reporter.say("not shown")
     assert capsys.readouterr().err == ""
     assert json.loads(log.read_text())["text"] == "out of memory: half at a time now"
+
+
+def test_no_time_is_told_behind_a_row_of_which_no_rate_tells(tmp_path, monkeypatch):
+    now, log, told = [0.0], tmp_path / "log.jsonl", []
+    monkeypatch.setattr(reporter_module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(reporter_module, "LOG_S", 0.0)
+    progress, stats = Progress(), RunStats(started=0.0, rows_in=100, tokens_in=1000)
+    progress.expect(None, 100)
+    with Reporter(True, str(log), False) as reporter:
+        for second in range(1, 40):
+            now[0] = float(second)
+            stats.source_tokens = min(50 * second, 900)  # done with all but the first row's at 18 s
+            stats.rows = 0 if second < 5 else 10
+            reporter.tick(progress, stats)
+    for line in log.read_text().splitlines():
+        told.append(json.loads(line)["left_s"])
+    assert told[:4] == [None] * 4
+    assert told[4] == 15.0
+    assert all(left is not None for left in told[4:20])
+    assert told[25:] == [None] * len(told[25:])
 
 
 def test_a_log_that_cannot_be_written_is_one_line(tmp_path):
