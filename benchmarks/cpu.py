@@ -11,13 +11,19 @@ Tokens are those of the best hypotheses, `</s>` included, language token and pad
 import argparse
 import gc
 import gzip
+import sys
 import tempfile
 import time
 from collections import defaultdict
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+
+# transformers would take kernels.py in this folder for the package of that name
+HERE = Path(__file__).resolve().parent
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != HERE]
 
 import nllb_cli
 from nllb_cli.engine.engine import PlainEngine
@@ -49,6 +55,8 @@ def read_rows(folder: Path, tokenizer: Tokenizer, num_sentences: int) -> list[Ro
     """Return equally many sentences of each direction, shuffled by none."""
     rows = []
     files = sorted(folder.glob("*.dev.tsv.gz"))
+    if not files:
+        sys.exit(f"{folder}: no LANG-LANG.dev.tsv.gz in it, such as eng_Latn-fra_Latn.dev.tsv.gz")
     per_direction = -(-num_sentences // (2 * len(files)))
     for file in files:
         first, second = file.name.split(".")[0].split("-")
@@ -290,6 +298,9 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--check", type=int, default=0)
     arguments = parser.parse_args()
+    for name in () if arguments.only else ("transformers", "ctranslate2", "sacrebleu"):
+        if find_spec(name) is None:
+            sys.exit(f"{name} is not installed: pip install -e '.[bench]'")
     tokenizer = load_tokenizer(MODEL)
     rows = read_rows(arguments.data, tokenizer, arguments.check or arguments.sentences)
     if arguments.check:

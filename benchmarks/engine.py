@@ -19,9 +19,16 @@ from pathlib import Path
 
 import torch
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
-from bench_model import EOS, PAD, SHAPES, Corpus, config_of, padded, train
+HERE = Path(__file__).resolve().parent
+# this folder comes last: transformers would take kernels.py in it for the package of that name
+others = [path for path in sys.path if Path(path).resolve() != HERE]
+sys.path[:] = [str(HERE.parent), *others, str(HERE)]
+try:
+    from bench_model import EOS, LANGUAGES, PAD, SHAPES, Corpus, config_of, padded, train
+except ModuleNotFoundError as error:
+    sys.exit(f"{error.name} is not installed: pip install -e '.[bench]'")
 
+SPLITS = ("train", "val", "test_2016_flickr")
 MAX_TOKENS = 160
 Tokens = dict[int, list[int]]
 CT2_SETTINGS = [
@@ -273,6 +280,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", choices=ENGINES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    for name in (f"{split}.{code}.gz" for split in SPLITS for code in LANGUAGES):
+        if not (Path(arguments.data) / name).is_file():
+            sys.exit(f"{arguments.data}: no {name} in it, a caption a line as in Multi30k")
     bench = Bench(arguments)
     if arguments.only:
         ENGINES[arguments.only](bench)
