@@ -22,7 +22,7 @@ from nllb_cli.io.formats import (
     targets_of,
 )
 from nllb_cli.io.merge import Merged, merge
-from nllb_cli.io.partial import Mode, check_target, is_complete, part_of, unwritable
+from nllb_cli.io.partial import Mode, check_target, is_complete, outdate, part_of, unwritable
 from nllb_cli.io.rows import STDIN
 from nllb_cli.io.shards import check_names, expand, refuse_unfinished
 from nllb_cli.options import BLOCK_ROWS, IoOptions
@@ -75,6 +75,8 @@ class JobRun:
         self.io = options.io
         self.jobs = jobs
         self._options = options
+        self._replaced: list[list[Path]] = []
+        """The targets of each output that --overwrite replaces, if they stand."""
         self._left_out: list[str] = []
         """Inputs that --skip leaves nothing of, each with its number of rows."""
         self._notes: list[str] = []
@@ -106,6 +108,9 @@ class JobRun:
             check_sink(job.output, source, self.io, self._options.mode)
             if self._options.mode == "resume":
                 self._note_if_complete(job, source)
+            is_file = source.num_bytes is not None  # a pipe's header may be wrong, and leaves all
+            if self._options.mode == "overwrite" and is_file and job.output not in (None, STDIN):
+                self._replaced.append(targets_of(str(job.output), source, self.io))
             start, stop = self._options.slice.bounds(source)
             self.progress.expect(source.num_bytes, None if stop is None else stop - start)
             source.close()
@@ -124,6 +129,11 @@ class JobRun:
                 first_row, _ = self._options.slice.bounds(source)
                 check_resumed(str(job.output), source, self.io, self.settings, first_row)
                 source.close()
+
+    def begin(self) -> None:
+        """Note of all outputs that are to be replaced that none is complete, as --resume asks."""
+        for targets in self._replaced:
+            outdate(targets)
 
     def _note_if_complete(self, job: Job, source: Source) -> None:
         targets = targets_of(str(job.output), source, self.io)
@@ -168,13 +178,13 @@ class JobRun:
             check_target(path, self._options.makes_folders)
             if self._options.mode != "new":
                 continue
-            if path.exists():
-                raise UsageError(f"{path}: exists; choose another name or --overwrite")
             if path.with_name(path.name + ".part.json").exists():
                 raise UsageError(
-                    f"{path}: an interrupted run has left a part of it;"
+                    f"{path}: an interrupted run has begun it;"
                     " --resume continues it, --overwrite starts again"
                 )
+            if path.exists():
+                raise UsageError(f"{path}: exists; choose another name or --overwrite")
 
     def records(self) -> Iterator[Record | None]:
         """Yield the records of all inputs that are left to do, one input after the other.

@@ -73,26 +73,17 @@ def inputs(jobs: Sequence[Job]) -> list[dict[str, Any]]:
     return found
 
 
-def standing(job: Job, settings: Mapping[str, Any]) -> list[int]:
-    """Return when the outputs of a job that are there were last written, in nanoseconds."""
-    languages = settings["rows"]["target_langs"]
-    paths = {str(job.output), *(str(job.output).replace("{tgt}", name) for name in languages)}
-    return sorted(os.stat(path).st_mtime_ns for path in paths if os.path.isfile(path))
-
-
 def refuse_changed(path: str, complete: Sequence[Job], settings: Mapping[str, Any]) -> None:
     """Compare completed outputs with the record of the run that may have made them.
 
     Raises:
-        UsageError: another run, or another input, has made one of them; the text says what changed,
-            or that the run was to replace it and ended before.
+        UsageError: another run, or another input, has made one of them; the text says what changed.
     """
     try:
         record = json.loads(Path(path).read_bytes())
         made = {entry["output"]: entry for entry in record["inputs"]}
-        replaced = {output: entry.pop("replaces_ns", []) for output, entry in made.items()}
         before = record["settings"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return  # no record of an earlier run
     for job, now in zip(complete, inputs(complete), strict=True):
         if job.output in made:
@@ -103,11 +94,6 @@ def refuse_changed(path: str, complete: Sequence[Job], settings: Mapping[str, An
                 raise UsageError(
                     f"{job.output}: complete, but {path} says of another run "
                     f"({'; '.join(told)}); run it as before, or start again with --overwrite"
-                )
-            if replaced[job.output] and replaced[job.output] == standing(job, settings):
-                raise UsageError(
-                    f"{job.output}: older than the run that {path} tells of, which ended before it "
-                    "could replace it; remove it, or start again with --overwrite"
                 )
 
 

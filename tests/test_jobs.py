@@ -5,12 +5,14 @@ import os
 import random
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from nllb_cli.errors import InputError, UsageError
+from nllb_cli.io.partial import pack
 from nllb_cli.jobs import JobOptions, JobRun
 from nllb_cli.options import BLOCK_ROWS, IoOptions
 from nllb_cli.plan import Job
@@ -36,6 +38,7 @@ def run(jobs, io=IO, stop_after=None, window_rows=32, engine=None, **options):
     """Run jobs through the fake engine, which gives texts back; maybe crash on the way."""
     made = JobRun([Job(*job) for job in jobs], JobOptions(io, **options))
     made.check()
+    made.begin()
     stream_options = StreamOptions(on_error=io.on_error, limits=Limits(window_rows), pause_s=None)
     stream = Stream(engine or FakeEngine(), ByteTokenizer(), stream_options)
     try:
@@ -47,6 +50,22 @@ def run(jobs, io=IO, stop_after=None, window_rows=32, engine=None, **options):
         stream.close()
         made.close()
     return made
+
+
+def write_rows(name, count):
+    """Write an input of the format that its name tells."""
+    os.makedirs(os.path.dirname(name), exist_ok=True)
+    texts = [f"line {n}" for n in range(count)]
+    if name.endswith(".parquet"):
+        pq.write_table(pa.table({"text": texts}), name)
+        return
+    if ".jsonl" in name:
+        texts = [json.dumps({"text": text}) for text in texts]
+    elif name.endswith(".csv"):
+        texts.insert(0, "text")
+    with open(f"{name}.part", "w") as file:
+        file.writelines(f"{text}\n" for text in texts)
+    pack(Path(f"{name}.part"), Path(name))
 
 
 ODD = (
@@ -83,6 +102,11 @@ def write(name, text):
 
 def read(name):
     with open(name, encoding="utf-8", newline="") as file:
+        return file.read()
+
+
+def read_bytes(name):
+    with open(name, "rb") as file:
         return file.read()
 
 
@@ -162,6 +186,53 @@ def test_resume_skips_finished_inputs_and_begins_those_that_were_not():
     assert made.is_complete
     assert os.stat("0.out").st_mtime_ns == before
     assert all(read(output) == read(name) for name, output in jobs)
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".txt.gz", ".jsonl", ".jsonl.zst", ".csv", ".parquet"])
+@pytest.mark.parametrize("targets", [("fra_Latn",), ("fra_Latn", "deu_Latn")])
+def test_outputs_that_an_interrupted_run_was_to_replace_are_not_complete(suffix, targets):
+    io = IoOptions("eng_Latn", targets, status_field="status")
+    names = [f"in/{n}{suffix}" for n in range(3)]
+    for name in names:
+        write_rows(name, 3000)
+
+    def jobs(folder):
+        stem = ".{tgt}" if "txt" in suffix else ""
+        return [(name, f"{folder}/{n}{stem}{suffix}") for n, name in enumerate(names)]
+
+    run(jobs("whole"), io, makes_folders=True)
+    found = sorted(os.listdir("whole"))
+    for name in found:
+        write(f"out/{name}", "old")
+    os.remove(f"out/{found[-1]}")
+    with pytest.raises(CrashError):
+        run(jobs("out"), io, stop_after=1, mode="overwrite")
+    assert all(read(f"out/{name}") == "old" for name in found[:-1])
+    with pytest.raises(UsageError, match="--resume continues it, --overwrite starts again"):
+        run(jobs("out"), io)
+    made = run(jobs("out"), io, mode="resume")
+    assert (made.complete, made.num_finished) == ([], 3)
+    assert sorted(os.listdir("out")) == found
+    for name in found:
+        assert read_bytes(f"out/{name}") == read_bytes(f"whole/{name}")
+
+
+def test_what_is_begun_again_takes_the_input_as_it_is_then():
+    """An input may grow while the others are translated."""
+    for name in ("a.txt", "b.txt"):
+        write(name, lines(9))
+        write(f"{name}.out", "old\n")
+    jobs = [Job("a.txt", "a.txt.out"), Job("b.txt", "b.txt.out")]
+    made = JobRun(jobs, JobOptions(IO, mode="overwrite"))
+    made.check()
+    made.begin()
+    write("b.txt", lines(99))
+    stream = Stream(FakeEngine(), ByteTokenizer(), StreamOptions(pause_s=None))
+    for chunk in stream.run(made.records()):
+        made.write(chunk)
+    made.close()
+    assert made.is_complete
+    assert read("b.txt.out") == read("b.txt")
 
 
 def test_resume_of_a_changed_run_says_what_changed():

@@ -185,6 +185,7 @@ class _Run:
         if len(complete) == len(self._job_run.jobs):
             return ExitCode.OK
         reporter.event("start", command=manifest.command(), settings=self._job_run.settings)
+        self._job_run.begin()  # before the record, which would tell that this run has made all
         self._begin_record()
         try:
             code = self._translate()
@@ -263,9 +264,6 @@ class _Run:
         if path is None:
             return
         self._inputs = manifest.inputs(jobs)
-        if self._choices.mode == "overwrite":
-            for job, entry in zip(jobs, self._inputs, strict=True):
-                entry["replaces_ns"] = manifest.standing(job, self._job_run.settings)
         if not manifest.is_stream(path):
             self._write_record(None)
 

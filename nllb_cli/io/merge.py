@@ -53,7 +53,7 @@ def merge(
     sources, lacking = {target: shards}, None
     if chosen == "lines":
         lacking = _add_statuses(sources, target)
-    Partial([Path(name) for name in sources], {}, "overwrite" if overwrite else "new")
+    Partial([Path(name) for name in sources], {}, "overwrite" if overwrite else "new").end()
     copy: Copy
     if chosen == "parquet":
         from nllb_cli.io.parquet import merge_files

@@ -29,6 +29,8 @@ Measure = Callable[[Path, int | None], tuple[int, int]]
 
 UNFINISHED = re.compile(r"\.part(\.json(\.tmp)?|\.gz|\.bz2|\.xz|\.zst)?$")
 """What a run of ours that is not complete has left: rows, sidecar, a file half packed."""
+_OUTDATED: Settings = {"is_outdated": True}
+"""The sidecar of an output that a run is to replace and has no row for yet."""
 _PENDING_CHARS = 1 << 18
 _SYNC_S = 30.0
 
@@ -83,6 +85,9 @@ class Partial:
             if not self.is_finished:
                 self._refuse_existing(None)
             return
+        if found == _OUTDATED:
+            self._forget()
+            return
         told = changes(met(found, self._settings, self._has_error_column), self._settings)
         if told:
             raise UsageError(
@@ -97,11 +102,14 @@ class Partial:
         """Remove what an earlier run has left; finished targets stay until they are replaced."""
         for target in self.targets:
             part_of(target).unlink(missing_ok=True)
+        with contextlib.suppress(InputError):  # it is damaged
+            if read_sidecar(self.sidecar) == _OUTDATED:
+                return  # without it they would look complete until `begin`
         self.sidecar.unlink(missing_ok=True)
 
     def begin(self) -> None:
         """Write the sidecar, before the first row."""
-        self._write({"settings": self._settings})
+        _write(self.sidecar, {"settings": self._settings})
 
     def statuses_of(self, num_rows: int) -> dict[str, int]:
         """Return the statuses of so many rows; of none if others were counted, as by a crash."""
@@ -124,18 +132,30 @@ class Partial:
     def complete(self, num_rows: int) -> None:
         """Note that all rows are on disk, before the first target is renamed."""
         self.complete_rows = num_rows
-        self._write(self._content(num_rows))
+        _write(self.sidecar, self._content(num_rows))
 
     def end(self) -> None:
         """Remove the sidecar, after the last target was renamed."""
         self.sidecar.unlink(missing_ok=True)
         sync_folder(self.sidecar.parent)
 
-    def _write(self, content: Settings) -> None:
-        try:
-            write_sidecar(self.sidecar, content)
-        except OSError as error:
-            raise unwritable(self.sidecar, error) from None
+
+def outdate(targets: list[Path]) -> None:
+    """Note of an output, if it stands, that a run replaces it: nothing that is there counts.
+
+    Targets stay until they are replaced, but no longer look complete.
+    """
+    if is_unfinished(targets) or any(target.exists() for target in targets):
+        _write(_sidecar_of(targets), _OUTDATED)
+        for target in targets:
+            part_of(target).unlink(missing_ok=True)
+
+
+def _write(sidecar: Path, content: Settings) -> None:
+    try:
+        write_sidecar(sidecar, content)
+    except OSError as error:
+        raise unwritable(sidecar, error) from None
 
 
 def is_complete(targets: list[Path]) -> bool:
@@ -146,7 +166,7 @@ def is_complete(targets: list[Path]) -> bool:
 
 
 def is_unfinished(targets: list[Path]) -> bool:
-    """Whether an earlier run has left a part of an output."""
+    """Whether an earlier run has begun an output and not completed it."""
     return any(path.exists() for path in (_sidecar_of(targets), *map(part_of, targets)))
 
 
@@ -345,24 +365,6 @@ def lock(fd: int, path: Path) -> None:
         raise UsageError(f"{path}: another nllb is writing it; wait, or choose a name") from None
     except OSError:
         pass  # no locks on this file system
-
-
-def count_lines(path: Path, max_rows: int | None = None) -> tuple[int, int]:
-    """Count the rows that end with LF, at most so many, and the bytes they take."""
-    num_rows = num_bytes = position = 0
-    with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            found = chunk.count(b"\n")
-            if max_rows is not None and num_rows + found >= max_rows:
-                for _ in range(max_rows - num_rows):
-                    start = max(0, num_bytes - position)
-                    num_bytes = position + chunk.index(b"\n", start) + 1
-                return max_rows, num_bytes
-            if found:
-                num_bytes = position + chunk.rindex(b"\n") + 1
-                num_rows += found
-            position += len(chunk)
-    return num_rows, num_bytes
 
 
 def open_partials(partial: Partial, errors: str, measure: Measure) -> list[PartialFile]:

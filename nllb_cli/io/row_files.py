@@ -13,10 +13,9 @@ from nllb_cli.io.partial import (
     PartialFile,
     RowFile,
     close_all,
-    count_lines,
     open_partials,
 )
-from nllb_cli.io.rows import Block, ByteInput, blocks, count_rows
+from nllb_cli.io.rows import Block, ByteInput, blocks, count_lines, count_rows
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 

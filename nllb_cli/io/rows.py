@@ -10,6 +10,7 @@ import os
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from nllb_cli.errors import InputError
 from nllb_cli.io.compression import CHUNK_BYTES, decompress, suffix_of
@@ -115,6 +116,24 @@ def blocks(source: ByteInput, start: int = 0) -> Iterator[Block]:
 def count_rows(source: ByteInput) -> int:
     """Count the rows of a file by reading it once."""
     return sum(data.count(b"\n") + (not data.endswith(b"\n")) for data in line_chunks(source))
+
+
+def count_lines(path: Path, max_rows: int | None = None) -> tuple[int, int]:
+    """Count the rows that end with LF, at most so many, and the bytes they take."""
+    num_rows = num_bytes = position = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            found = chunk.count(b"\n")
+            if max_rows is not None and num_rows + found >= max_rows:
+                for _ in range(max_rows - num_rows):
+                    start = max(0, num_bytes - position)
+                    num_bytes = position + chunk.index(b"\n", start) + 1
+                return max_rows, num_bytes
+            if found:
+                num_bytes = position + chunk.rindex(b"\n") + 1
+                num_rows += found
+            position += len(chunk)
+    return num_rows, num_bytes
 
 
 def line_chunks(source: ByteInput) -> Iterator[bytes]:

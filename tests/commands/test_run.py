@@ -224,27 +224,6 @@ def test_an_interrupt_while_a_resumed_run_loads_the_model_says_how_to_continue(
         assert capsys.readouterr().err.count("nllb: stopped; this continues: ") == count
 
 
-def test_an_output_that_a_failed_run_was_to_replace_is_not_taken_for_its_own(tmp_path, capsys):
-    first, second, record = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "run.json"))
-    first.write_text('{"text": "Good morning."}\n')
-    second.write_text('{"text": "Thank you."}\n')
-    given = [first, second, "--output-dir", tmp_path / "out", "--record", record]
-    assert translate(*given) == 0
-    first.write_text('{"text": 7}\n')
-    assert translate(*given, "--beam", "1", "--overwrite") == 3
-    first.write_text('{"text": "Good morning."}\n')
-    capsys.readouterr()
-    assert translate(*given, "--beam", "1", "--resume") == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert f"{tmp_path}/out/b.jsonl: older than the run that {record} tells of" in said
-    (tmp_path / "out" / "a.jsonl.part").unlink()
-    (tmp_path / "out" / "a.jsonl.part.json").unlink()
-    (tmp_path / "out" / "b.jsonl").unlink()
-    (tmp_path / "out" / "a.jsonl").unlink()
-    assert translate(*given, "--beam", "1", "--resume") == 0
-    assert translate(*given, "--beam", "1", "--resume") == 0
-
-
 def test_bad_rows_from_before_a_resume_count(rows, tmp_path, capsys, monkeypatch):
     out, record = tmp_path / "out.jsonl", tmp_path / "run.json"
     given = [rows, "-o", out, "--on-error", "keep", "--record", record]

@@ -9,12 +9,12 @@ import pytest
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io import partial, sidecar
 from nllb_cli.io.formats import open_sink, open_source
-from nllb_cli.io.partial import Partial, PartialFile, count_lines
+from nllb_cli.io.partial import Partial, PartialFile, outdate
 from nllb_cli.io.sidecar import fingerprint
 from tests.io.pump import OPTIONS, pump
 
 ROWS = b"".join(b"row %d\n" % n for n in range(5000))
-SUFFIXES = [".txt", ".jsonl", ".parquet", ".txt.gz"]
+SUFFIXES = [".txt", ".jsonl", ".parquet", ".txt.gz", ".csv"]
 
 
 def make(folder, suffix):
@@ -28,6 +28,8 @@ def make(folder, suffix):
     texts = ROWS.decode().split("\n")[:-1]
     if suffix == ".parquet":
         pq.write_table(pa.table({"text": texts, "n": range(5000)}), path, row_group_size=3000)
+    elif suffix == ".csv":
+        path.write_bytes(b"text\n" + ROWS)
     elif suffix == ".jsonl":
         path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     else:
@@ -140,6 +142,34 @@ def test_an_existing_target_is_refused(tmp_path, suffix):
     assert target.read_bytes() != b"precious"
 
 
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_output_that_is_to_be_replaced_is_resumed_from_its_first_row(
+    tmp_path, monkeypatch, suffix
+):
+    source, target = make(tmp_path, suffix), tmp_path / f"out{suffix}"
+    whole, marker = tmp_path / f"whole{suffix}", tmp_path / f"out{suffix}.part.json"
+    pump(source, whole, settings=beam(5))
+    target.write_bytes(b"old")
+    pump(source, target, stop_after=10, settings=beam(4), mode="overwrite")
+    outdate([target])
+    outdate([tmp_path / f"new{suffix}"])
+    assert [path.name for path in tmp_path.glob("*.part*") if path.is_file()] == [marker.name]
+    with monkeypatch.context() as patch:  # a kill at this moment must not make it look complete
+        patch.setattr(Partial, "begin", None)
+        with pytest.raises(TypeError):
+            pump(source, target, settings=beam(5), mode="overwrite")
+    assert marker.exists()
+    with pytest.raises(UsageError, match="--resume continues it, --overwrite starts again"):
+        pump(source, target, settings=beam(5))
+    assert target.read_bytes() == b"old"
+    assert pump(source, target, settings=beam(5), mode="resume") == 5000
+    assert target.read_bytes() == whole.read_bytes()
+    assert sorted(tmp_path.iterdir()) == sorted([source, whole, target])
+    for content in ("{", "[]", '{"complete_rows": 7, "settings": {}}'):
+        marker.write_text(content)
+        assert pump(source, target, mode="overwrite") == 5000
+
+
 def test_a_partial_file_without_sidecar_is_refused(tmp_path):
     source, target = make(tmp_path, ".txt"), tmp_path / "out.txt"
     (tmp_path / "out.txt.part").write_bytes(b"a\n")
@@ -187,25 +217,6 @@ def test_a_torn_row_is_cut_in_all_files(tmp_path):
     for name in ("fra_Latn", "deu_Latn"):
         assert (tmp_path / f"out.{name}.txt").read_bytes() == ROWS.upper()
     assert (tmp_path / "out.txt.status").read_bytes() == b"ok\n" * 5000
-
-
-@pytest.mark.parametrize("content", [b"", b"a", b"a\n", b"a\nb", b"\n\n\n", b"ab\ncd\n\nef\ng"])
-def test_complete_lines_are_counted_and_cut(tmp_path, content):
-    path = tmp_path / "x.part"
-    path.write_bytes(content)
-    rows = content.count(b"\n")
-    assert count_lines(path) == (rows, content.rfind(b"\n") + 1)
-    for limit in range(rows + 2):
-        expected = b"".join(content.splitlines(keepends=True)[: min(limit, rows)])
-        assert count_lines(path, limit) == (min(limit, rows), len(expected))
-
-
-def test_lines_are_counted_over_chunks(tmp_path):
-    path = tmp_path / "x.part"
-    path.write_bytes((b"x" * 999_999 + b"\n") * 5 + b"y" * 3_000_000 + b"\nz")
-    assert count_lines(path) == (6, 8_000_001)
-    assert count_lines(path, 5) == (5, 5_000_000)
-    assert count_lines(path, 6) == (6, 8_000_001)
 
 
 def test_one_writer_at_a_time(tmp_path):

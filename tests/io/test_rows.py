@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nllb_cli.errors import InputError
 from nllb_cli.io import rows
-from nllb_cli.io.rows import ByteInput, blocks, count_rows
+from nllb_cli.io.rows import ByteInput, blocks, count_lines, count_rows
 from tests.io.pump import PROPERTY
 
 
@@ -108,3 +108,22 @@ def test_bytes_read_are_those_on_disk(tmp_path):
     assert 0 < source.bytes_read < source.num_bytes == 800_000
     assert sum(len(block.rows) for block in found) < 200_000
     assert source.bytes_read == source.num_bytes
+
+
+@pytest.mark.parametrize("content", [b"", b"a", b"a\n", b"a\nb", b"\n\n\n", b"ab\ncd\n\nef\ng"])
+def test_complete_lines_are_counted_and_cut(tmp_path, content):
+    path = tmp_path / "x.part"
+    path.write_bytes(content)
+    rows = content.count(b"\n")
+    assert count_lines(path) == (rows, content.rfind(b"\n") + 1)
+    for limit in range(rows + 2):
+        expected = b"".join(content.splitlines(keepends=True)[: min(limit, rows)])
+        assert count_lines(path, limit) == (min(limit, rows), len(expected))
+
+
+def test_lines_are_counted_over_chunks(tmp_path):
+    path = tmp_path / "x.part"
+    path.write_bytes((b"x" * 999_999 + b"\n") * 5 + b"y" * 3_000_000 + b"\nz")
+    assert count_lines(path) == (6, 8_000_001)
+    assert count_lines(path, 5) == (5, 5_000_000)
+    assert count_lines(path, 6) == (6, 8_000_001)
