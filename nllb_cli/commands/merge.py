@@ -39,5 +39,7 @@ def merge(
     if not quiet:
         if merged.lacking:
             typer.echo(f"nllb: {merged.lacking}: no such file, statuses are left out", err=True)
+        if merged.removed:
+            typer.echo(f"nllb: {merged.removed}: removed, it was of the rows before", err=True)
         rows = f"{plural(merged.num_rows, 'row')} of {plural(merged.num_shards, 'shard')}"
         typer.echo(f"nllb: {rows} in {output}", err=True)

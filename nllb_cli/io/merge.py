@@ -27,6 +27,8 @@ class Merged:
     num_shards: int
     lacking: str | None = None
     """The status file that is not there, where other shards have one: none was merged."""
+    removed: str | None = None
+    """The status file of the output that was replaced, where this one has none."""
 
 
 def merge(
@@ -39,6 +41,8 @@ def merge(
 ) -> Merged:
     """Write the rows of all shards into one file; those of lines' status files beside it.
 
+    The status file of an output that is replaced goes with it.
+
     Raises:
         UsageError: the target exists or is a shard, or formats differ.
         InputError: a shard cannot be read, has other columns than the first, or other statuses
@@ -50,10 +54,13 @@ def merge(
     if len(formats) != 1:
         raise UsageError(f"{target}: shards and target must have one format; name it with --format")
     chosen = formats.pop()
-    sources, lacking = {target: shards}, None
+    sources, lacking, removed = {target: shards}, None, None
     if chosen == "lines":
         lacking = _add_statuses(sources, target)
-    Partial([Path(name) for name in sources], {}, "overwrite" if overwrite else "new").end()
+        status = target + STATUS_SUFFIX
+        removed = status if status not in sources and os.path.isfile(status) else None
+    targets = [Path(name) for name in (*sources, *filter(None, [removed]))]
+    Partial(targets, {}, "overwrite" if overwrite else "new").end()
     copy: Copy
     if chosen == "parquet":
         from nllb_cli.io.parquet import merge_files
@@ -66,7 +73,7 @@ def merge(
             return _copy_tables(shards, file, dialect)
     else:
         copy = _copy_lines
-    return Merged(_publish(sources, copy), len(shards), lacking)
+    return Merged(_publish(sources, copy, removed), len(shards), lacking, removed)
 
 
 def _add_statuses(sources: dict[str, Sequence[str]], target: str) -> str | None:
@@ -78,8 +85,8 @@ def _add_statuses(sources: dict[str, Sequence[str]], target: str) -> str | None:
     return lacking[0] if lacking and len(lacking) < len(found) else None
 
 
-def _publish(sources: dict[str, Sequence[str]], copy: Copy) -> int:
-    """Write all targets, each from its files, then put them in their places."""
+def _publish(sources: dict[str, Sequence[str]], copy: Copy, removed: str | None) -> int:
+    """Write all targets, each from its files, then put them in their places, and remove another."""
     counts: dict[str, int] = {}
     with ExitStack() as stack:
         for name, paths in sources.items():
@@ -99,6 +106,8 @@ def _publish(sources: dict[str, Sequence[str]], copy: Copy) -> int:
                     f"{sources[name][0]}: it and the other status files have {counts[name]:,} "
                     f"rows, their shards {counts[first]:,}; mend them, or move them away"
                 )
+        if removed is not None:  # at no moment it stands beside other rows than its own
+            Path(removed).unlink()
         for target in map(Path, counts):
             try:
                 pack(part_of(target), target)

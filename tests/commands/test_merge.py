@@ -81,6 +81,12 @@ def test_statuses_are_merged_or_said_to_be_left_out(tmp_path, capfd):
     (tmp_path / "2.txt.status").write_text("ok\n")
     assert cli.run([*command, "--overwrite"]) == 0
     assert (tmp_path / "all.status").read_text() == "ok\nok\n"
+    (tmp_path / "2.txt.status").unlink()
+    capfd.readouterr()
+    assert cli.run([*command, "--overwrite"]) == 0
+    said = capfd.readouterr().err.splitlines()
+    assert said[1] == f"nllb: {tmp_path}/all.status: removed, it was of the rows before"
+    assert not (tmp_path / "all.status").exists()
 
 
 def test_a_glob_in_quotes_finds_the_shards_and_one_that_is_unfinished(tmp_path, capfd):

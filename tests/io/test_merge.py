@@ -116,6 +116,20 @@ def test_statuses_of_lines_are_merged_beside_the_rows(tmp_path):
     assert len(list(tmp_path.iterdir())) == 6
 
 
+def test_statuses_of_an_output_that_is_replaced_go_with_it(tmp_path):
+    shards = write_lines(tmp_path, a_txt="A\n", b_txt="B\n", all_txt_status="ok\n")
+    target, status = tmp_path / "all.txt", tmp_path / "all.txt.status"
+    with pytest.raises(UsageError, match=r"all\.txt\.status: exists; .* --overwrite"):
+        merge(shards, str(target))
+    with pytest.raises(InputError):
+        merge([*shards, str(tmp_path / "c.txt")], str(target), overwrite=True)
+    assert status.read_text() == "ok\n"
+    assert merge(shards, str(target), overwrite=True).removed == str(status)
+    assert target.read_text() == "A\nB\n"
+    assert not status.exists()
+    assert merge(shards, str(target), overwrite=True).removed is None
+
+
 def test_statuses_that_only_some_shards_have_are_left_out_and_said(tmp_path):
     shards = write_lines(tmp_path, a_txt="A\n", b_txt="B\n", a_txt_status="ok\n")
     merged = merge(shards, str(tmp_path / "all.txt"))
