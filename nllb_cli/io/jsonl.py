@@ -134,9 +134,9 @@ def remedy(record: Record, options: IoOptions) -> str | None:
         return None
     for name in options.fields:
         if name in origin.spans and origin.raw.startswith("{", origin.spans[name][0]):
-            return f"nested fields are not read; {_lifted(f'{name}.NAME')}"
+            return f"nested fields are not read; {_lifted(f'{name}.NAME', origin)}"
         if name not in origin.spans and name.partition(".")[0] in origin.spans:
-            return f"nested fields are not read; {_lifted(name)}"
+            return f"nested fields are not read; {_lifted(name, origin)}"
         if name not in origin.spans:
             there = ", ".join(map(repr, list(origin.spans)[:_MAX_NAMES]))
             return f"choose with --field among {there}"
@@ -150,10 +150,13 @@ def _remedy_of_json(first_line: str) -> str | None:
     return "`jq -c .` puts each object on one line" if first_line == "{" else None
 
 
-def _lifted(name: str) -> str:
-    """Say how a nested field becomes one that is read."""
-    path, last = (name, name.rpartition(".")[2]) if _NESTED.fullmatch(name) else ("a.b", "b")
-    return f"`jq -c '.{last} = .{path}'` puts it beside the others, for --field {last}"
+def _lifted(path: str, row: _Odd) -> str:
+    """Say how a nested field becomes one that is read, under a name that the row has not."""
+    path = path if _NESTED.fullmatch(path) else "a.b"
+    name = path.rpartition(".")[2]
+    if name in row.spans:
+        name = path.replace(".", "_")
+    return f"`jq -c '.{name} = .{path}'` puts it beside the others, for --field {name}"
 
 
 def _all_names(outputs: OutputFields) -> list[str]:

@@ -169,6 +169,11 @@ def test_a_pumped_file_is_complete(tmp_path):
             " `jq -c '.en = .doc.body.en'` puts it beside the others, for --field en",
         ),
         (
+            "doc.body",
+            "there is no field 'doc.body'; nested fields are not read;"
+            " `jq -c '.doc_body = .doc.body'` puts it beside the others, for --field doc_body",
+        ),
+        (
             "doc",
             "field 'doc' holds an object, not a text; nested fields are not read;"
             " `jq -c '.NAME = .doc.NAME'` puts it beside the others, for --field NAME",
