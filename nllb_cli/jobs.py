@@ -17,6 +17,7 @@ from nllb_cli.io.formats import (
     Source,
     check_resumed,
     check_sink,
+    count_kept,
     open_sink,
     open_source,
     targets_of,
@@ -147,17 +148,21 @@ class JobRun:
                 )
         self.complete.append(job)
 
-    def count(self) -> Iterator[tuple[Job, int | None]]:
-        """Read all inputs; yield each job with its number of rows, None for those of a pipe."""
+    def count(self) -> Iterator[tuple[Job, int | None, int]]:
+        """Read all inputs; yield jobs with their rows (None: a pipe's) and those there already."""
         for job in self.jobs:
             source = open_source(job.input, self.io, self._options.format)
             if source.num_bytes is None:
-                yield job, None
+                yield job, None, 0
             else:
                 source.verify()
                 num_rows = source.count_rows()
                 start, stop = self._options.slice.bounds(source)
-                yield job, max(min(num_rows, num_rows if stop is None else stop) - start, 0)
+                num_rows = max(min(num_rows, num_rows if stop is None else stop) - start, 0)
+                num_kept = num_rows if job in self.complete else 0
+                if self._options.mode == "resume" and not num_kept:
+                    num_kept = count_kept(str(job.output), source, self.io)
+                yield job, num_rows, num_kept
                 self._note_if_left_out(source)
             source.close()
         self._tell_left_out()

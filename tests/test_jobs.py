@@ -562,6 +562,6 @@ def test_count_and_sample_write_nothing():
     write("a.txt", "".join(f"{n}\n" for n in range(10)))
     write("b.txt", "x\n")
     made = JobRun([Job("a.txt", "x"), Job("b.txt", "y")], JobOptions(IO, slice=Slice(skip=8)))
-    assert [num_rows for _, num_rows in made.count()] == [2, 0]
+    assert [num_rows for _, num_rows, _ in made.count()] == [2, 0]
     assert [record.texts for record in made.sample()] == [("8",), ("9",)]
     assert sorted(os.listdir()) == ["a.txt", "b.txt"]

@@ -32,19 +32,22 @@ def dry_run(
     Raises:
         InputError: the first row that would stop the run.
     """
-    num_rows = _print_jobs(job_run)
+    num_rows, num_kept = _print_jobs(job_run)
     with closing(job_run):
         _check_rows(translator, job_run.sample(), options)
     io = job_run.io
     _print("languages", f"{_named(io.source_lang)} to {', '.join(map(_named, io.target_langs))}")
     _print("model", f"{translator.fetch()}, {', '.join(translator.numbers.values())}")
+    if num_kept and num_rows == num_kept:
+        _print("estimate", "none: all rows are there already")
+        return
     told = len(translator.notes)
     translator.load(decode)
     for note in translator.notes[told:]:
         _print("note", note)
     with closing(job_run):
         records = itertools.islice(job_run.sample(), SAMPLE_ROWS)
-        _print_estimate(translator, records, decode, options, num_rows)
+        _print_estimate(translator, records, decode, options, num_rows, num_kept)
 
 
 def _print(word: str, text: str) -> None:
@@ -55,19 +58,26 @@ def _named(code: str) -> str:
     return f"{code} ({name_of(code)})" if code else "as each row says"
 
 
-def _print_jobs(job_run: JobRun) -> int | None:
-    """Print inputs and outputs; return the number of rows if it is known."""
+def _print_jobs(job_run: JobRun) -> tuple[int | None, int]:
+    """Print inputs and outputs; return the number of rows, if it is known, and of those there."""
     total: int | None = 0
-    for number, (job, num_rows) in enumerate(job_run.count()):
+    total_kept = 0
+    for number, (job, num_rows, num_kept) in enumerate(job_run.count()):
         if number < MAX_JOBS_SHOWN:
-            rows = "rows unknown" if num_rows is None else plural(num_rows, "row")
+            rows = _rows(num_rows, num_kept)
             _print("input", f"{job.input}: {rows}, to {job.output or 'stdout'}")
+        total_kept += num_kept
         total = None if total is None or num_rows is None else total + num_rows
     if number >= MAX_JOBS_SHOWN:
         _print("", f"and {count(number + 1 - MAX_JOBS_SHOWN)} more")
     if number:
-        _print("in all", "rows unknown" if total is None else plural(total, "row"))
-    return total
+        _print("in all", _rows(total, total_kept))
+    return total, total_kept
+
+
+def _rows(num_rows: int | None, num_kept: int) -> str:
+    rows = "rows unknown" if num_rows is None else plural(num_rows, "row")
+    return f"{rows}, {count(num_kept)} of them there already" if num_kept else rows
 
 
 def _check_rows(translator: Translator, records: Iterator[Record], options: StreamOptions) -> None:
@@ -107,6 +117,7 @@ def _print_estimate(
     decode: DecodeOptions,
     options: StreamOptions,
     num_rows: int | None,
+    num_kept: int,
 ) -> None:
     stream, chunks = translator.stream(records, decode, replace(options, on_error="keep"))
     start = monotonic()
@@ -118,8 +129,10 @@ def _print_estimate(
         _print("estimate", "none: there is nothing to translate in the first rows")
         return
     _print("sample", f"{count(stats.source_tokens)} tokens in {duration(seconds)}")
-    expected = None if num_rows is None else stats.expected_tokens(num_rows)
-    if expected is not None:
+    num_left = None if num_rows is None else num_rows - num_kept
+    expected = None if num_left is None else stats.expected_tokens(num_left)
+    if num_left is not None and expected is not None:
         scale = expected / stats.source_tokens
         tokens = f"{count(expected)} tokens in, {count(stats.target_tokens * scale)} out"
-        _print("estimate", f"{tokens}; {duration(seconds * scale)} at the sample's speed")
+        left = f", for the {plural(num_left, 'row')} left" if num_kept else ""
+        _print("estimate", f"{tokens}; {duration(seconds * scale)} at the sample's speed{left}")

@@ -36,10 +36,10 @@ from nllb_cli.errors import UsageError
 from nllb_cli.io import jsonl, lines
 from nllb_cli.io.compression import with_target, without_suffix
 from nllb_cli.io.delimited import DelimitedSource
-from nllb_cli.io.partial import Mode, Partial, RowFile, is_unfinished
+from nllb_cli.io.partial import Mode, Partial, RowFile, is_unfinished, part_of, sidecar_of
 from nllb_cli.io.row_files import LineSource, RowKind, RowSink, StreamSink, Write
 from nllb_cli.io.rows import STDIN, Block
-from nllb_cli.io.sidecar import Settings, fingerprint
+from nllb_cli.io.sidecar import Settings, fingerprint, read_sidecar
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 
@@ -245,6 +245,22 @@ def check_resumed(
     if is_unfinished(targets):
         settings = _with_input(source, settings, first_row)
         Partial(targets, settings, "resume", source.format in TABLES)
+
+
+def count_kept(path: str, source: Source, options: IoOptions) -> int:
+    """Count the rows of an unfinished output that a resumed run keeps, and change nothing."""
+    targets = targets_of(path, source, options)
+    found = read_sidecar(sidecar_of(targets))
+    if found is None or "settings" not in found:  # nothing is there that counts
+        return 0
+    if "complete_rows" in found:
+        return int(found["complete_rows"])
+    if source.format == "parquet":
+        from nllb_cli.io.parquet_parts import Parts
+
+        return Parts(targets[0], []).count()
+    measure, parts = _kind(source).measure, [part_of(target) for target in targets]
+    return min(measure(part, None)[0] if part.exists() else 0 for part in parts)
 
 
 def _with_input(source: Source, settings: Settings, first_row: int) -> Settings:

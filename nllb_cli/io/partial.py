@@ -42,7 +42,7 @@ class Partial:
         self, targets: list[Path], settings: Settings, mode: Mode, has_error_column: bool = True
     ) -> None:
         self.targets = targets
-        self.sidecar = _sidecar_of(targets)
+        self.sidecar = sidecar_of(targets)
         self.is_finished = False
         """True if an earlier run has completed the targets."""
         self.complete_rows: int | None = None
@@ -146,7 +146,7 @@ def outdate(targets: list[Path]) -> None:
     Targets stay until they are replaced, but no longer look complete.
     """
     if is_unfinished(targets) or any(target.exists() for target in targets):
-        _write(_sidecar_of(targets), _OUTDATED)
+        _write(sidecar_of(targets), _OUTDATED)
         for target in targets:
             part_of(target).unlink(missing_ok=True)
 
@@ -160,17 +160,18 @@ def _write(sidecar: Path, content: Settings) -> None:
 
 def is_complete(targets: list[Path]) -> bool:
     """Whether an earlier run has completed an output: all is there, and nothing unfinished."""
-    return not _sidecar_of(targets).exists() and all(
+    return not sidecar_of(targets).exists() and all(
         target.exists() and not part_of(target).exists() for target in targets
     )
 
 
 def is_unfinished(targets: list[Path]) -> bool:
     """Whether an earlier run has begun an output and not completed it."""
-    return any(path.exists() for path in (_sidecar_of(targets), *map(part_of, targets)))
+    return any(path.exists() for path in (sidecar_of(targets), *map(part_of, targets)))
 
 
-def _sidecar_of(targets: list[Path]) -> Path:
+def sidecar_of(targets: list[Path]) -> Path:
+    """Return the path of the sidecar of an output."""
     return targets[0].with_name(targets[0].name + ".part.json")
 
 

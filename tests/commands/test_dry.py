@@ -18,6 +18,26 @@ def test_it_tells_what_a_run_would_do(tmp_path, capsys):
     assert [p.name for p in tmp_path.iterdir()] == ["in.txt"]
 
 
+def test_rows_that_are_there_are_not_translated_again(tmp_path, capsys):
+    path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    path.write_text('{"text": "Good morning."}\n' * 3 + "{}\n" * 2)
+    arguments = ["translate", str(path), "--src", "en", "--tgt", "fr", "-o", str(out)]
+    assert cli.run(arguments) == 3
+    left = (tmp_path / "out.jsonl.part").read_bytes()
+    arguments += ["--resume", "--on-error", "keep"]
+    assert cli.run([*arguments, "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert f"{path}: 5 rows, 3 of them there already, to {out}\n" in told
+    assert "at the sample's speed, for the 2 rows left\n" in told
+    assert (tmp_path / "out.jsonl.part").read_bytes() == left
+    assert cli.run(arguments) == 1
+    capsys.readouterr()
+    assert cli.run([*arguments, "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert f"{path}: 5 rows, 5 of them there already, to {out}\n" in told
+    assert told.endswith("estimate   none: all rows are there already\n")
+
+
 def test_what_can_be_refused_is(tmp_path, capsys):
     path, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     path.write_text('{"text": "Good morning."}\n')

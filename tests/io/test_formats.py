@@ -92,7 +92,7 @@ def test_a_missing_input_is_one_line(tmp_path):
 
 
 PIPE = """
-from nllb_cli.io.formats import open_sink, open_source
+from nllb_cli.io.formats import count_kept, open_sink, open_source
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Translation
 

@@ -8,7 +8,7 @@ import pytest
 
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io import partial, sidecar
-from nllb_cli.io.formats import open_sink, open_source
+from nllb_cli.io.formats import count_kept, open_sink, open_source
 from nllb_cli.io.partial import Partial, PartialFile, outdate
 from nllb_cli.io.sidecar import fingerprint
 from tests.io.pump import OPTIONS, pump
@@ -52,6 +52,28 @@ def test_resume_continues_where_it_stopped(tmp_path, suffix):
     assert target.read_bytes() == whole.read_bytes()
     assert sorted(tmp_path.iterdir()) == sorted([source, whole, target])
     assert pump(source, target, settings={"beam": 4}, mode="resume") == 0
+
+
+@pytest.mark.parametrize("suffix", [*SUFFIXES, ".csv"])
+def test_kept_rows_are_counted_and_left_as_they_are(tmp_path, suffix):
+    source, target = make(tmp_path, suffix), tmp_path / f"out{suffix}"
+    if suffix == ".csv":
+        source.write_bytes(b"text\n" + ROWS)
+
+    def kept():
+        with closing(open_source(str(source), OPTIONS)) as rows:
+            return count_kept(str(target), rows, OPTIONS)
+
+    assert kept() == 0
+    pump(source, target, stop_after=1234)
+    if suffix != ".parquet":
+        with open(f"{target}.part", "ab") as file:
+            file.write(b"torn")
+    before = {p: p.is_file() and p.read_bytes() for p in tmp_path.iterdir()}
+    assert kept() == 1234
+    assert {p: p.is_file() and p.read_bytes() for p in tmp_path.iterdir()} == before
+    outdate([target])
+    assert kept() == 0
 
 
 def statuses_before(source, target):
