@@ -244,7 +244,9 @@ class _Run:
         jobs = self._job_run.complete
         rest = "; --overwrite translates it again" if len(jobs) == 1 else ""
         others = f" and {plural(len(jobs) - 1, 'other')}" if len(jobs) > 1 else ""
-        return f"{jobs[0].output}{others}: complete already, left as it is{rest}"
+        # a record would have told of other options, and nothing else does
+        made = "" if self._choices.record else " whatever options it was made with"
+        return f"{jobs[0].output}{others}: complete already, left as it is{made}{rest}"
 
     def _last_words(self) -> str:
         """Say of a run that ends at once how it goes on, if it has left rows."""

@@ -166,7 +166,10 @@ def test_resume_of_a_complete_output_does_nothing_and_says_so(tmp_path, capsys, 
     capsys.readouterr()
     with monkeypatch.context() as patch:
         patch.setattr(Translator, "load", None)  # it is not needed
-        assert translate(*given) == 0
+        assert translate(*given, "--tgt", "nld_Latn") == 0
+        said = capsys.readouterr().err
+        made = "whatever options it was made with"
+        assert f"nllb: {out}: complete already, left as it is {made}; --overwrite" in said
         assert translate(*given, "--record", record) == 0
         said = capsys.readouterr().err
         assert f"nllb: {out}: complete already, left as it is; --overwrite" in said
