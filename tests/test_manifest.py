@@ -80,3 +80,18 @@ def test_a_record_tells_that_another_run_made_a_complete_output(tmp_path):
         manifest.refuse_changed(str(record), jobs, settings)
     record.write_text("[]")
     manifest.refuse_changed(str(record), jobs, {})
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_a_complete_output_without_bad_rows_is_right_under_on_error_keep(tmp_path, suffix):
+    source, record = tmp_path / f"in.{suffix}", str(tmp_path / "run.json")
+    source.write_text("a\n")
+    jobs = [Job(str(source), f"out.{suffix}")]
+    made = {"numbers": {"too_long": "error"}, "rows": {"on_error": "fail", "target_langs": []}}
+    manifest.write_record(record, {"settings": made, "inputs": manifest.inputs(jobs)})
+    keep = {**made, "rows": {"on_error": "keep", "target_langs": []}}
+    if suffix == "jsonl":
+        manifest.refuse_changed(record, jobs, keep)
+        return
+    with pytest.raises(UsageError, match="--on-error was fail, now is keep"):  # a column is missing
+        manifest.refuse_changed(record, jobs, keep)
