@@ -3,9 +3,9 @@
 import logging
 import os
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from time import monotonic
@@ -23,11 +23,13 @@ from nllb_cli.io.formats import (
     targets_of,
 )
 from nllb_cli.io.merge import Merged, merge
-from nllb_cli.io.partial import Mode, check_target, is_complete, outdate, part_of, unwritable
+from nllb_cli.io.partial import Mode, is_complete, outdate
 from nllb_cli.io.rows import STDIN
 from nllb_cli.io.shards import check_names, expand, refuse_unfinished
+from nllb_cli.io.targets import check_target, part_of, unwritable
 from nllb_cli.options import BLOCK_ROWS, IoOptions
 from nllb_cli.plan import Job
+from nllb_cli.progress import Progress
 from nllb_cli.records import Record, Translation
 from nllb_cli.slices import Slice
 
@@ -323,60 +325,6 @@ class JobRun:
             if first.job.output not in (None, STDIN):
                 targets = targets_of(str(first.job.output), first.source, self.io)
                 self.left += [path for path in map(part_of, targets) if path.exists()]
-
-
-@dataclass(slots=True, eq=False)
-class Progress:
-    """How far a run is, in rows and bytes."""
-
-    read_before: int = 0
-    """Rows of the inputs that are read to their end."""
-    written: int = 0
-    resumed: int = 0
-    """Rows that earlier runs had written."""
-    before: Counter[str] = field(default_factory=Counter)
-    """Those rows by mark, as far as the runs left word of it."""
-    bytes_read: int = 0
-    """Of the inputs that are read to their end."""
-    current: _OpenJob | None = None
-    """The input that is being read."""
-    is_read: bool = False
-    """True once all inputs are read, so that the total is known."""
-    _num_bytes: int | None = 0
-    _num_rows: int | None = 0
-
-    def expect(self, num_bytes: int | None, num_rows: int | None) -> None:
-        """Count an input in; None is what is not known of it."""
-        if self._num_bytes is not None:
-            self._num_bytes = None if num_bytes is None else self._num_bytes + num_bytes
-        if self._num_rows is not None:
-            self._num_rows = None if num_rows is None else self._num_rows + num_rows
-
-    @property
-    def done(self) -> int:
-        """Rows that are written, by this run and earlier ones."""
-        return self.written + self.resumed
-
-    @property
-    def total(self) -> int | None:
-        """All rows: counted, else estimated from the bytes read so far, else None."""
-        if self._num_rows is not None:
-            return self._num_rows
-        rows, num_bytes = self.read_before + self.resumed, self.bytes_read
-        if self.is_read:
-            return rows
-        current = self.current
-        if current is not None:
-            rows += current.num_read
-            num_bytes += current.source.bytes_read
-        if not self._num_bytes or not num_bytes:
-            return None
-        return max(rows, rows * self._num_bytes // num_bytes)
-
-    @property
-    def is_estimate(self) -> bool:
-        """True while the total follows from the bytes read so far."""
-        return self._num_rows is None and not self.is_read
 
 
 def _tell(texts: Sequence[str]) -> None:

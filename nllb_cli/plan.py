@@ -10,8 +10,8 @@ from pathlib import Path
 from nllb_cli.errors import InputError, NllbError, UsageError
 from nllb_cli.io.compression import with_target, without_suffix
 from nllb_cli.io.formats import format_of
-from nllb_cli.io.partial import UNFINISHED, is_same_file
 from nllb_cli.io.rows import STDIN
+from nllb_cli.io.targets import UNFINISHED, is_same_file
 from nllb_cli.options import IoOptions
 
 _MAGIC = "*?["

@@ -454,30 +454,6 @@ def test_a_vanished_input_is_named():
         next(made.records())
 
 
-def test_progress_counts_or_estimates_the_total():
-    write("a.txt", lines(100_000))
-    made = JobRun([Job("a.txt", "out.txt")], JobOptions(IO))
-    made.check()
-    assert made.progress.total is None
-    records = made.records()
-    for _ in range(5000):
-        next(records)
-    assert made.progress.is_estimate
-    assert 5_000 <= made.progress.total < 300_000
-    for _ in records:
-        pass
-    assert not made.progress.is_estimate
-    assert made.progress.total == 100_000
-    made.close()
-
-
-def test_progress_knows_a_slice():
-    write("a.txt", lines(100))
-    made = JobRun([Job("a.txt", "out.txt")], JobOptions(IO, slice=Slice(shard=(1, 4))))
-    made.check()
-    assert (made.progress.total, made.progress.is_estimate) == (25, False)
-
-
 def test_a_pipe_is_live_and_a_file_is_not(folder):
     write("a.txt", "x\n")
     os.mkfifo("pipe")

@@ -27,12 +27,13 @@ MAY_IMPORT = {
     "bench": LEAVES | {"pipeline", "stream", "text", "engine"},
     "plan": LEAVES | {"io"},
     "slices": LEAVES | {"io"},
-    "jobs": LEAVES | {"io", "plan", "slices"},
+    "progress": LEAVES | {"io"},
+    "jobs": LEAVES | {"io", "plan", "slices", "progress"},
     "manifest": LEAVES | {"io", "plan"},
     "cli": LEAVES | {"commands"},
     "commands": LEAVES
-    | {"pipeline", "plan", "slices", "jobs", "manifest", "stream", "text", "languages", "bench"}
-    | {"commands"},
+    | {"pipeline", "plan", "slices", "jobs", "progress", "manifest", "stream", "text"}
+    | {"languages", "bench", "commands"},
 }
 
 

@@ -15,7 +15,7 @@ import typer
 
 from nllb_cli.commands.words import progress_line, summary
 from nllb_cli.errors import InputError, NllbError
-from nllb_cli.jobs import Progress
+from nllb_cli.progress import Progress
 from nllb_cli.stream import RunStats
 
 PLAIN_S = 30.0

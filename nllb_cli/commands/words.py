@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nllb_cli.jobs import Progress
+from nllb_cli.progress import Progress
 from nllb_cli.stream import RunStats
 
 

@@ -36,10 +36,11 @@ from nllb_cli.errors import UsageError
 from nllb_cli.io import jsonl, lines
 from nllb_cli.io.compression import with_target, without_suffix
 from nllb_cli.io.delimited import DelimitedSource
-from nllb_cli.io.partial import Mode, Partial, RowFile, is_unfinished, part_of, sidecar_of
+from nllb_cli.io.partial import Mode, Partial, RowFile, is_unfinished, sidecar_of
 from nllb_cli.io.row_files import LineSource, RowKind, RowSink, StreamSink, Write
 from nllb_cli.io.rows import STDIN, Block
 from nllb_cli.io.sidecar import Settings, fingerprint, read_sidecar
+from nllb_cli.io.targets import part_of
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 

@@ -11,9 +11,10 @@ from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io.delimited import DELIMITERS, Dialect
 from nllb_cli.io.formats import format_of
 from nllb_cli.io.lines import STATUS_SUFFIX
-from nllb_cli.io.partial import Partial, is_same_file, pack, part_of, unwritable
+from nllb_cli.io.partial import Partial, pack
 from nllb_cli.io.rows import ByteInput, blocks, line_chunks
 from nllb_cli.io.sidecar import sync_folder
+from nllb_cli.io.targets import is_same_file, part_of, unwritable
 
 Copy = Callable[[Sequence[str], BinaryIO], int]
 """Writes the rows of files into one and returns how many there are."""

@@ -21,10 +21,11 @@ from nllb_cli.io.fields import ERROR_FIELD, flat_texts, output_fields, row_langu
 from nllb_cli.io.magic import PIPED_PARQUET
 from nllb_cli.io.parquet_file import BATCH_ROWS, ParquetFile, readable
 from nllb_cli.io.parquet_parts import Parts
-from nllb_cli.io.partial import Partial, part_of, unwritable
+from nllb_cli.io.partial import Partial
 from nllb_cli.io.row_files import STATUS
 from nllb_cli.io.rows import STDIN
 from nllb_cli.io.sidecar import fingerprint, is_same_content
+from nllb_cli.io.targets import part_of, unwritable
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation
 

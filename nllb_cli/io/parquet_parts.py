@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from nllb_cli.errors import InputError, UsageError
-from nllb_cli.io.partial import lock, unwritable
+from nllb_cli.io.partial import lock
 from nllb_cli.io.sidecar import sync_folder
+from nllb_cli.io.targets import unwritable
 
 _OWN_NAME = re.compile(r"\d{6}\.(parquet|tmp)")
 

@@ -7,14 +7,7 @@ from operator import attrgetter
 from typing import Literal
 
 from nllb_cli.errors import BadRowError, UsageError
-from nllb_cli.io.partial import (
-    Measure,
-    Partial,
-    PartialFile,
-    RowFile,
-    close_all,
-    open_partials,
-)
+from nllb_cli.io.partial import Measure, Partial, PartialFile, RowFile, close_all, open_partials
 from nllb_cli.io.rows import Block, ByteInput, blocks, count_lines, count_rows
 from nllb_cli.options import IoOptions
 from nllb_cli.records import Record, Translation

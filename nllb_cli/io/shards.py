@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from nllb_cli.errors import InputError, UsageError
 from nllb_cli.io.lines import STATUS_SUFFIX
-from nllb_cli.io.partial import UNFINISHED
+from nllb_cli.io.targets import UNFINISHED
 
 _DIGITS = re.compile(r"(\d+)")
 _OF = re.compile(r"[-_.]?of[-_.]?", re.IGNORECASE)

@@ -4,7 +4,7 @@ import json
 import logging
 
 from nllb_cli.commands.reporter import Reporter
-from nllb_cli.jobs import Progress
+from nllb_cli.progress import Progress
 from nllb_cli.stream import RunStats
 
 TEXT = "out of memory: decoding 512 rows at a time now"

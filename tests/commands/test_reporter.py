@@ -8,7 +8,7 @@ import pytest
 from nllb_cli.commands import reporter as reporter_module
 from nllb_cli.commands.reporter import Reporter
 from nllb_cli.errors import InputError
-from nllb_cli.jobs import Progress
+from nllb_cli.progress import Progress
 from nllb_cli.stream import RunStats
 
 

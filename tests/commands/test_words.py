@@ -5,7 +5,7 @@ from time import monotonic
 import pytest
 
 from nllb_cli.commands import words
-from nllb_cli.jobs import Progress
+from nllb_cli.progress import Progress
 from nllb_cli.stream import RunStats
 
 

@@ -269,34 +269,3 @@ def test_a_full_disk_is_one_line_and_resumable(tmp_path, monkeypatch):
     assert "\n" not in str(error.value)
     assert pump(source, target, OPTIONS, mode="resume") < 5000
     assert target.read_bytes() == ROWS.upper()
-
-
-@pytest.mark.parametrize("mode", ["new", "overwrite"])
-def test_what_is_no_file_is_never_replaced_by_one(tmp_path, mode):
-    pipe, folder = tmp_path / "pipe", tmp_path / "folder"
-    os.mkfifo(pipe)
-    folder.mkdir()
-    (tmp_path / "link").symlink_to(pipe)
-    for target, told in (
-        (pipe, "is no file"),
-        (tmp_path / "link", "is no file"),
-        (folder, "folder"),
-    ):
-        with pytest.raises(UsageError, match=told):
-            pump(make(tmp_path, ".txt"), target, mode=mode)
-    assert pipe.is_fifo()
-
-
-def test_a_folder_that_is_absent_is_named(tmp_path):
-    with pytest.raises(UsageError, match="no such folder"):
-        pump(make(tmp_path, ".txt"), tmp_path / "none" / "out.txt")
-
-
-@pytest.mark.parametrize("end", [".part", ".part.json", ".part.json.tmp", ".part.gz"])
-def test_the_name_of_an_unfinished_file_is_refused(tmp_path, end):
-    target = tmp_path / f"out.txt{end}"
-    for mode in ("new", "overwrite", "resume"):
-        with pytest.raises(UsageError, match=r"unfinished outputs end in \.part\S*; choose"):
-            pump(make(tmp_path, ".txt"), target, mode=mode)
-    assert not target.exists()
-    assert pump(make(tmp_path, ".txt"), tmp_path / "out.part.txt") == 5000
