@@ -152,6 +152,10 @@ def test_a_full_disk_under_log_record_or_stdout_is_one_line(tmp_path, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.endswith("run.json: cannot be written (File too large)")
     assert (target.read_text(), record.read_bytes()) == ("Bonjour.\n", before)
+    # it was to be replaced: --resume does that, and takes nothing that stands there for complete
+    assert sorted(os.listdir(tmp_path)) == ["in.txt", "out.txt", "out.txt.part.json", "run.json"]
+    again = [word for word in given if word != "--overwrite"]
+    assert cli.run([*again, "-o", str(target), "--resume"]) == 0
     assert sorted(os.listdir(tmp_path)) == ["in.txt", "out.txt", "run.json"]
     given = given[:-3]
     with open("/dev/full", "w") as full:
